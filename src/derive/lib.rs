@@ -1,0 +1,28 @@
+//! The two derives of ferrata; use them through `ferrata::State` and `ferrata::Route`.
+
+mod fields;
+mod route;
+mod state;
+
+use proc_macro::TokenStream;
+use syn::{DeriveInput, parse_macro_input};
+
+/// Makes a struct a state: schema, update type with one operation per field, and field constants.
+///
+/// Field attributes: `#[state(append)]`, `#[state(merge)]`, `#[state(messages)]`; without one, a new value replaces the old one.
+/// See `ferrata::State` for what is made.
+#[proc_macro_derive(State, attributes(state))]
+pub fn derive_state(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    state::derive(&input).unwrap_or_else(|error| error.to_compile_error()).into()
+}
+
+/// Makes an enum the answer of a conditional edge: each variant names a node.
+///
+/// The node is the variant's name in snake case; `#[route("other_name")]` names another one, and a variant `End` leads to the end.
+/// See `ferrata::Route`.
+#[proc_macro_derive(Route, attributes(route))]
+pub fn derive_route(input: TokenStream) -> TokenStream {
+    let input = parse_macro_input!(input as DeriveInput);
+    route::derive(&input).unwrap_or_else(|error| error.to_compile_error()).into()
+}

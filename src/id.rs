@@ -1,0 +1,258 @@
+//! Names and numbers that identify things. Never bare strings or integers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+/// Name of a node in its graph.
+///
+/// ```
+/// let name = ferrata::NodeName::from("pay");
+/// assert_eq!(name.as_str(), "pay");
+/// ```
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeName(Arc<str>);
+
+impl NodeName {
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<&str> for NodeName {
+    fn from(name: &str) -> Self {
+        Self(name.into())
+    }
+}
+
+impl From<String> for NodeName {
+    fn from(name: String) -> Self {
+        Self(name.into())
+    }
+}
+
+impl fmt::Display for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for NodeName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+/// Name of a thread: what persists, one conversation or one piece of work.
+///
+/// Any text of 1 to 512 bytes without control characters. Names are compared byte by byte: two names that differ in letter case or in
+/// Unicode form are two threads.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ThreadName(Arc<str>);
+
+impl ThreadName {
+    /// Checks the name.
+    ///
+    /// ```
+    /// use ferrata::ThreadName;
+    /// assert!(ThreadName::new("order-42").is_ok());
+    /// assert!(ThreadName::new("").is_err());
+    /// ```
+    pub fn new(name: &str) -> Result<Self, InvalidThreadName> {
+        let why = match name {
+            "" => "it is empty",
+            _ if name.len() > 512 => "it is longer than 512 bytes",
+            _ if name.chars().any(char::is_control) => "it holds a control character",
+            _ => return Ok(Self(name.into())),
+        };
+        Err(InvalidThreadName { name: name.chars().take(80).collect(), why })
+    }
+
+    /// The name as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for ThreadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Debug for ThreadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", &*self.0)
+    }
+}
+
+/// A thread name that cannot be used.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{name:?} cannot name a thread: {why}; use 1 to 512 bytes of text")]
+pub struct InvalidThreadName {
+    name: String,
+    why: &'static str,
+}
+
+/// Number of a record in the log of its thread, from 0.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Position(pub u64);
+
+/// A line of history; a fork opens the next one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct BranchId(pub u32);
+
+/// Number of a checkpoint in its branch; -1 is a first input that is not applied yet.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StepNumber(pub i64);
+
+impl StepNumber {
+    /// The number after this one.
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+macro_rules! uuid_id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(pub Uuid);
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl fmt::Debug for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl std::str::FromStr for $name {
+            type Err = uuid::Error;
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                text.parse().map(Self)
+            }
+        }
+    };
+}
+
+uuid_id!(
+    /// One call of the runner on a thread.
+    RunId
+);
+uuid_id!(
+    /// One question, whoever asks it and how often.
+    QuestionId
+);
+
+/// A task of an outer graph, as part of the path to a subgraph.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Frame {
+    /// The node that runs the subgraph.
+    pub node: NodeName,
+    /// Step of the outer task; absent where the subgraph keeps its state between calls.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<StepNumber>,
+    /// Send index of the outer task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub send: Option<u32>,
+}
+
+/// Where a graph runs: the outer tasks that lead to it, none for the outermost graph.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Path(Option<Arc<[Frame]>>);
+
+impl Path {
+    /// The outermost graph.
+    pub const ROOT: Self = Self(None);
+
+    /// The frames, outermost first.
+    pub fn frames(&self) -> &[Frame] {
+        self.0.as_deref().unwrap_or(&[])
+    }
+
+    /// Whether this is the outermost graph.
+    pub fn is_root(&self) -> bool {
+        self.frames().is_empty()
+    }
+}
+
+/// One execution of one node in one step: stable over attempts, restarts and machines.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct TaskId {
+    /// The line of history.
+    pub branch: BranchId,
+    /// The outer tasks, if the node is in a subgraph.
+    #[serde(default, skip_serializing_if = "Path::is_root")]
+    pub path: Path,
+    /// The number that the checkpoint of the task's superstep will get.
+    pub step: StepNumber,
+    /// The node.
+    pub node: NodeName,
+    /// Which of the step's sends, from 0; absent for a task that is due by an edge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub send: Option<u32>,
+}
+
+impl fmt::Display for TaskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.branch.0)?;
+        for frame in self.path.frames() {
+            write!(f, "{}", frame.node)?;
+            if let Some(step) = frame.step {
+                write!(f, "@{}", step.0)?;
+            }
+            if let Some(send) = frame.send {
+                write!(f, "#{send}")?;
+            }
+            f.write_str("/")?;
+        }
+        write!(f, "{}@{}", self.node, self.step.0)?;
+        self.send.map_or(Ok(()), |send| write!(f, "#{send}"))
+    }
+}
+
+/// One use of an effect key in a task.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct EffectId {
+    /// The task that performs it.
+    pub task: TaskId,
+    /// The key the node gave.
+    pub key: Arc<str>,
+    /// Counts the uses of one key in one attempt, from 0.
+    pub occurrence: u32,
+}
+
+impl EffectId {
+    /// The idempotency key for the outside system: the same over retries and restarts, another one on a fork.
+    pub fn idempotency_key(&self, thread: &ThreadName) -> String {
+        // Lengths in front keep two different triples from joining to one text.
+        let task = self.task.to_string();
+        let text = format!("{}:{thread}{}:{task}{}:{}", thread.as_str().len(), task.len(), self.occurrence, self.key);
+        Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).to_string()
+    }
+}
+
+impl fmt::Display for EffectId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} of {}", self.key, self.task)?;
+        if self.occurrence > 0 {
+            write!(f, " ({})", self.occurrence + 1)?;
+        }
+        Ok(())
+    }
+}

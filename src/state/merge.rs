@@ -1,0 +1,120 @@
+//! Checks changes against a schema, and resolves what the tasks of one step did to the same fields.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt::Display;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use super::{Change, Op, Rule, Schema, StateError, StateObject};
+
+/// Checks that every change names a field and fits its rule. Done once, when a task or an input hands its changes over.
+pub fn check(schema: &Schema, changes: &[Change]) -> Result<(), StateError> {
+    for change in changes {
+        let Some(field) = schema.field(&change.field) else {
+            return Err(StateError::UnknownField { field: change.field.to_string(), known: schema.field_names() });
+        };
+        let fits = match (field.rule, &change.op) {
+            (_, Op::Overwrite(_)) => true,
+            (Rule::Replace, op) => matches!(op, Op::Set(_)),
+            (Rule::Append, op) => matches!(op, Op::Append(Value::Array(_) | Value::String(_))),
+            (Rule::Merge, op) => matches!(op, Op::Patch(_) | Op::Remove(_)),
+            (Rule::Messages, Op::Put(items)) => return check_messages(&change.field, items),
+            (Rule::Messages, op) => matches!(op, Op::Remove(_)),
+        };
+        if !fits {
+            return Err(StateError::Misfit { field: change.field.to_string(), verb: change.op.verb() });
+        }
+    }
+    Ok(())
+}
+
+fn check_messages(field: &str, items: &[Value]) -> Result<(), StateError> {
+    match items.iter().position(|item| !item.is_object()) {
+        Some(index) => Err(StateError::Misfit { field: format!("{field}[{index}]"), verb: "put of what is no object" }),
+        None => Ok(()),
+    }
+}
+
+/// Gives an id to every message that has none, made from `origin` and its place, so that the same task always gives the same ids.
+pub fn give_ids(schema: &Schema, changes: &mut [Change], origin: impl Fn() -> String) {
+    let mut count = 0;
+    for change in changes {
+        let Op::Put(items) = &mut change.op else { continue };
+        if schema.field(&change.field).is_none_or(|f| f.rule != Rule::Messages) {
+            continue;
+        }
+        for item in items {
+            count += 1;
+            let Value::Object(message) = item else { continue };
+            if message.get("id").and_then(Value::as_str).is_none_or(str::is_empty) {
+                let id = Uuid::new_v5(&Uuid::NAMESPACE_OID, format!("{}:{count}", origin()).as_bytes());
+                message.insert("id".to_owned(), Value::String(id.to_string()));
+            }
+        }
+    }
+}
+
+/// What one writer of a step does: who it is, and its changes.
+pub type Write<'a, W> = (W, &'a [Change]);
+
+/// Resolves one step's changes, given in merge order.
+///
+/// Returns the fields whose outcome is not simply the changes one after the other; these stand instead of every
+/// change of that field in the step. Reads `state` and changes nothing: an error leaves the thread as it was.
+pub fn resolve<W: Display>(schema: &Schema, state: &dyn StateObject, writes: &[Write<'_, W>]) -> Result<Vec<Change>, StateError> {
+    let overwritten = overwrites(writes)?;
+    let mut replaced: HashMap<&str, &W> = HashMap::new();
+    let mut put: HashSet<(&str, &str)> = HashSet::new();
+    for (who, changes) in writes {
+        for change in changes.iter().filter(|c| overwritten.iter().all(|o| o.field != c.field)) {
+            let field: &str = &change.field;
+            match &change.op {
+                // A single writer cannot be in conflict with itself: an update has one operation per field.
+                Op::Set(_) if writes.len() > 1 => {
+                    if let Some(first) = replaced.insert(field, who) {
+                        return Err(conflict(field, first, who));
+                    }
+                }
+                Op::Put(items) => put.extend(items.iter().filter_map(message_id).map(|id| (field, id))),
+                Op::Remove(ids) if schema.field(field).is_some_and(|f| f.rule == Rule::Messages) => {
+                    check_removal(state, field, ids, &put)?;
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(overwritten)
+}
+
+/// The fields that are overwritten, as `set`.
+fn overwrites<W: Display>(writes: &[Write<'_, W>]) -> Result<Vec<Change>, StateError> {
+    let mut resolved: Vec<(Change, &W)> = Vec::new();
+    for (who, changes) in writes {
+        for change in *changes {
+            let Op::Overwrite(value) = &change.op else { continue };
+            if let Some((_, first)) = resolved.iter().find(|(c, _)| c.field == change.field) {
+                return Err(conflict(&change.field, first, who));
+            }
+            resolved.push((Change::new(change.field.clone(), Op::Set(value.clone())), who));
+        }
+    }
+    Ok(resolved.into_iter().map(|(change, _)| change).collect())
+}
+
+fn check_removal(state: &dyn StateObject, field: &str, ids: &[String], put: &HashSet<(&str, &str)>) -> Result<(), StateError> {
+    let stored = state.read(field)?;
+    let known: HashSet<&str> = stored.iter().filter_map(Value::as_array).flatten().filter_map(message_id).collect();
+    match ids.iter().find(|id| !known.contains(id.as_str()) && !put.contains(&(field, id.as_str()))) {
+        Some(id) => Err(StateError::UnknownMessage { field: field.to_owned(), id: id.clone() }),
+        None => Ok(()),
+    }
+}
+
+fn message_id(message: &Value) -> Option<&str> {
+    message.get("id").and_then(Value::as_str)
+}
+
+fn conflict(field: &str, first: &impl Display, second: &impl Display) -> StateError {
+    StateError::Conflict { field: field.to_owned(), first: first.to_string(), second: second.to_string() }
+}

@@ -1,0 +1,101 @@
+//! What a state consists of, as a value.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+/// How a step's changes of a field are merged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Rule {
+    /// The new value replaces the old one. Two writers in one step are an error before anything is stored.
+    Replace,
+    /// Items are added at the end, in the order of the tasks.
+    Append,
+    /// Keys are set and removed, in the order of the tasks.
+    Merge,
+    /// Messages are added, replaced and removed by their id.
+    Messages,
+}
+
+impl fmt::Display for Rule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Replace => "replace",
+            Self::Append => "append",
+            Self::Merge => "merge",
+            Self::Messages => "messages",
+        })
+    }
+}
+
+/// One field of a state.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Field {
+    /// Its name, in Rust and in the log.
+    pub name: String,
+    /// How changes are merged.
+    pub rule: Rule,
+}
+
+/// The fields of a state with their merge rules, and its JSON Schema.
+///
+/// ```
+/// use ferrata::{StaticState, State, state::Rule};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+/// struct Trip { goal: String, #[state(append)] notes: Vec<String> }
+///
+/// let schema = Trip::schema();
+/// assert_eq!(schema.field("notes").unwrap().rule, Rule::Append);
+/// assert_eq!(schema.json()["properties"]["goal"]["type"], "string");
+/// ```
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Schema {
+    name: String,
+    fields: Vec<Field>,
+    json: Value,
+}
+
+impl Schema {
+    /// A schema of these fields; `json` is the JSON Schema of the whole state.
+    pub fn new(name: impl Into<String>, fields: Vec<Field>, json: Value) -> Self {
+        Self { name: name.into(), fields, json }
+    }
+
+    /// Name of the state type.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The fields in declared order.
+    pub fn fields(&self) -> &[Field] {
+        &self.fields
+    }
+
+    /// The field of that name.
+    pub fn field(&self, name: &str) -> Option<&Field> {
+        self.fields.iter().find(|f| f.name == name)
+    }
+
+    /// The JSON Schema of the whole state.
+    pub fn json(&self) -> &Value {
+        &self.json
+    }
+
+    /// A short text that is the same for the same fields, rules and JSON Schema.
+    pub fn fingerprint(&self) -> String {
+        let rules: Vec<_> = self.fields.iter().map(|f| json!([f.name, f.rule])).collect();
+        let shape = json!([rules, self.json]).to_string();
+        Uuid::new_v5(&Uuid::NAMESPACE_OID, shape.as_bytes()).simple().to_string()
+    }
+
+    /// The names of the fields, for errors.
+    pub(crate) fn field_names(&self) -> String {
+        self.fields.iter().map(|f| f.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
