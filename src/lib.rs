@@ -1,22 +1,103 @@
-//! ferrata
+//! Agents as typed state graphs that survive `kill -9`: finished work is never done twice.
+//!
+//! An agent is a graph of nodes over a state. A [`Runner`] executes it, writes what happened to a [`store`] after every node, stops where
+//! a person has to decide, and goes on when they have, also in another process.
+//!
+//! ```
+//! use ferrata::store::RedbStore;
+//! use ferrata::{Approval, Context, END, Graph, Outcome, Retry, Runner, START, State, View, IntoNode};
+//! use schemars::JsonSchema;
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default)]
+//! struct Refund {
+//!     order: String,
+//!     amount_cents: Option<u64>, // not known yet is not zero
+//!     #[state(append)]
+//!     notes: Vec<String>,
+//! }
+//!
+//! async fn look_up(state: View<Refund>, ctx: Context) -> ferrata::Result<RefundUpdate> {
+//!     let amount: u64 = ctx.effect("order service", |_key| async { Ok(4_200) }).repeatable().await?;
+//!     Ok(Refund::update().amount_cents(amount).note(format!("order {} costs {amount} cents", state.order)))
+//! }
+//!
+//! async fn pay(state: View<Refund>, ctx: Context) -> ferrata::Result<RefundUpdate> {
+//!     // Recorded before and after: never repeated in silence. The key is for the bank.
+//!     let receipt: String = ctx.effect("pay", |key| async move { Ok(format!("receipt {key}")) }).await?;
+//!     Ok(Refund::update().note(format!("paid {:?} cents, {receipt}", state.amount_cents)))
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> ferrata::Result<()> {
+//! let graph = Graph::<Refund>::new("refund")
+//!     .node("look_up", look_up.retry(Retry::transient(3)))
+//!     .question("approve", |s: &Refund| Approval::ask(format!("Refund order {}?", s.order)).show(&s.amount_cents))
+//!     .node("pay", pay.irreversible())
+//!     .edge(START, "look_up")
+//!     .edge("look_up", "approve")
+//!     .approved("approve", "pay")
+//!     .rejected("approve", END)
+//!     .edge("pay", END)
+//!     .build()?;
+//!
+//! # let dir = std::env::temp_dir().join(format!("ferrata-front-{}", std::process::id()));
+//! # std::fs::create_dir_all(&dir)?;
+//! # let path = dir.join("refunds.redb");
+//! let runner = Runner::new(graph, RedbStore::open(&path)?);
+//! let Outcome::Waiting(questions) = runner.thread("order-42").run(Refund::update().order("42")).await? else { panic!("it asks") };
+//! // The process may end here. Another day, another process:
+//! let outcome = runner.thread("order-42").answer(questions[0].id, Approval::approve().by("dana")).await?;
+//! assert!(outcome.done().is_some_and(|state| state.notes[1].starts_with("paid")));
+//! # std::fs::remove_dir_all(&dir)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is where
+//!
+//! - [`State`]: what a thread knows, and how changes are merged. [`Graph`]: how nodes are connected.
+//! - [`Runner`], [`Thread`], [`Outcome`]: running, resuming, answering, looking back. [`Context`]: what a node can do.
+//! - [`store`]: where threads are kept. [`log`]: what is recorded, and [its format](log::format).
+//!
+//! # Features
+//!
+//! There are none to choose: the crate is the engine and the redb store.
+
+// The derives speak of `::ferrata`, also in this crate's own tests.
 extern crate self as ferrata;
+
 pub mod clock;
+mod error;
+mod graph;
 mod id;
+pub mod log;
+mod machine;
+mod policy;
+mod runner;
 pub mod state;
-pub use ferrata_derive::{State, Route};
-pub use id::*;
+pub mod store;
+
+pub use error::{Class, Failure, NodeError, Result};
+pub use ferrata_derive::{Route, State};
+pub use graph::{
+    Answer, Approval, Ask, Asking, BuildError, END, Graph, GraphBuilder, IntoNode, IntoReturn, Mistake, Node, PayloadType, Route,
+    START, Verdict,
+};
+pub use id::{
+    BranchId, EffectId, Frame, InvalidThreadName, NodeName, Path, Position, QuestionId, RunId, StepNumber, TaskId, ThreadName,
+};
+pub use policy::Retry;
+pub use runner::{Checkpoint, Context, Effect, Error, Event, Events, FromTask, Outcome, Runner, Suspension, Thread, ThreadState};
 pub use state::{State, StaticState, View};
-pub use graph_stub::*;
-mod graph_stub {
-    /// END
-    pub const END: &str = "__end__";
-    /// Route
-    pub trait Route { /// t
-        const TARGETS: &'static [&'static str]; /// t
-        fn target(&self)->&'static str; }
-}
+
+/// For the derives only.
 #[doc(hidden)]
 pub mod __private {
+    pub use crate::graph::NodeReturn;
     pub use serde_json::{Map, Value, from_value};
-    pub fn json_schema<S: schemars::JsonSchema>() -> Value { schemars::schema_for!(S).to_value() }
+
+    pub fn json_schema<S: schemars::JsonSchema>() -> Value {
+        schemars::schema_for!(S).to_value()
+    }
 }

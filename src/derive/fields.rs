@@ -58,7 +58,8 @@ pub(crate) fn read(input: &DeriveInput) -> Result<Vec<Field<'_>>> {
 
 fn read_one<'a>(field: &'a syn::Field, names: &[String]) -> Result<Field<'a>> {
     let ident = field.ident.as_ref().expect("fields of a struct with named fields have names");
-    let refused = ["rename", "flatten", "skip", "skip_serializing", "skip_deserializing", "with", "serialize_with", "deserialize_with"];
+    let refused =
+        ["rename", "flatten", "skip", "skip_serializing", "skip_deserializing", "with", "serialize_with", "deserialize_with"];
     if let Some(attribute) = serde_attribute(&field.attrs, &refused) {
         let text = "a state's field is stored as it is, under its Rust name; wrap its type instead of using this attribute";
         return Err(Error::new(attribute.span(), text));

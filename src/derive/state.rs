@@ -128,6 +128,13 @@ fn update(input: &DeriveInput, fields: &[Field<'_>]) -> TokenStream {
         }
 
         #[automatically_derived]
+        impl ::ferrata::IntoReturn<#ident> for #update {
+            fn into_return(self) -> ::ferrata::__private::NodeReturn {
+                ::ferrata::__private::NodeReturn::update(self.0)
+            }
+        }
+
+        #[automatically_derived]
         impl ::core::convert::From<::ferrata::state::Update> for #update {
             fn from(update: ::ferrata::state::Update) -> Self {
                 Self(update)

@@ -9,7 +9,7 @@ use uuid::Uuid;
 use super::{Change, Op, Rule, Schema, StateError, StateObject};
 
 /// Checks that every change names a field and fits its rule. Done once, when a task or an input hands its changes over.
-pub fn check(schema: &Schema, changes: &[Change]) -> Result<(), StateError> {
+pub(crate) fn check(schema: &Schema, changes: &[Change]) -> Result<(), StateError> {
     for change in changes {
         let Some(field) = schema.field(&change.field) else {
             return Err(StateError::UnknownField { field: change.field.to_string(), known: schema.field_names() });
@@ -37,7 +37,7 @@ fn check_messages(field: &str, items: &[Value]) -> Result<(), StateError> {
 }
 
 /// Gives an id to every message that has none, made from `origin` and its place, so that the same task always gives the same ids.
-pub fn give_ids(schema: &Schema, changes: &mut [Change], origin: impl Fn() -> String) {
+pub(crate) fn give_ids(schema: &Schema, changes: &mut [Change], origin: impl Fn() -> String) {
     let mut count = 0;
     for change in changes {
         let Op::Put(items) = &mut change.op else { continue };
@@ -56,13 +56,17 @@ pub fn give_ids(schema: &Schema, changes: &mut [Change], origin: impl Fn() -> St
 }
 
 /// What one writer of a step does: who it is, and its changes.
-pub type Write<'a, W> = (W, &'a [Change]);
+pub(crate) type Write<'a, W> = (W, &'a [Change]);
 
 /// Resolves one step's changes, given in merge order.
 ///
 /// Returns the fields whose outcome is not simply the changes one after the other; these stand instead of every
 /// change of that field in the step. Reads `state` and changes nothing: an error leaves the thread as it was.
-pub fn resolve<W: Display>(schema: &Schema, state: &dyn StateObject, writes: &[Write<'_, W>]) -> Result<Vec<Change>, StateError> {
+pub(crate) fn resolve<W: Display>(
+    schema: &Schema,
+    state: &dyn StateObject,
+    writes: &[Write<'_, W>],
+) -> Result<Vec<Change>, StateError> {
     let overwritten = overwrites(writes)?;
     let mut replaced: HashMap<&str, &W> = HashMap::new();
     let mut put: HashSet<(&str, &str)> = HashSet::new();

@@ -231,7 +231,12 @@ pub enum StateError {
 impl StateError {
     /// For the derived code: the stored fields do not make a state.
     pub fn shape(schema: &Schema, stored: &[String], source: serde_json::Error) -> Self {
-        Self::Shape { name: schema.name().to_owned(), stored: stored.join(", "), known: schema.field_names(), source: source.into() }
+        Self::Shape {
+            name: schema.name().to_owned(),
+            stored: stored.join(", "),
+            known: schema.field_names(),
+            source: source.into(),
+        }
     }
 }
 

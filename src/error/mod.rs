@@ -1,0 +1,193 @@
+//! Errors of nodes: what went wrong, what kind of thing that is, and whether an effect may have happened.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::io::ErrorKind;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What kind of failure an error is. Decided by type, never by text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Class {
+    /// It may work when tried again: a time-out, a connection that broke, a server that is busy.
+    Transient,
+    /// It fails the same way each time.
+    Deterministic,
+    /// Nothing may be tried again, whatever the policy says.
+    Terminal,
+    /// Nobody said. Retried only by a policy that retries everything.
+    Unclassified,
+}
+
+impl fmt::Display for Class {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Transient => "transient",
+            Self::Deterministic => "deterministic",
+            Self::Terminal => "terminal",
+            Self::Unclassified => "unclassified",
+        })
+    }
+}
+
+/// The result of a node, or of anything that ends up in one.
+pub type Result<T, E = NodeError> = std::result::Result<T, E>;
+
+/// An error inside a node.
+///
+/// `?` makes one of any error. An `std::io::Error` that speaks of the connection or of time is transient, every
+/// other error is unclassified until somebody says more:
+///
+/// ```
+/// use ferrata::{Class, NodeError};
+///
+/// fn read() -> ferrata::Result<u64> {
+///     Ok("12x".parse::<u64>()?)
+/// }
+/// assert_eq!(read().unwrap_err().class(), Class::Unclassified);
+///
+/// let busy = NodeError::new("the bank is closed").transient();
+/// assert_eq!(busy.class(), Class::Transient);
+/// ```
+///
+/// It does not implement [`std::error::Error`] itself, since that would forbid the conversion from any error.
+pub struct NodeError {
+    class: Class,
+    performed: Option<bool>,
+    retry_after: Option<Duration>,
+    source: Box<dyn StdError + Send + Sync>,
+}
+
+impl NodeError {
+    /// An error with a text of one's own, unclassified.
+    pub fn new(text: impl Into<String>) -> Self {
+        Self { class: Class::Unclassified, performed: None, retry_after: None, source: text.into().into() }
+    }
+
+    /// The same error, as one that may pass.
+    #[must_use]
+    pub fn transient(self) -> Self {
+        self.with_class(Class::Transient)
+    }
+
+    /// The same error, as one that stays.
+    #[must_use]
+    pub fn deterministic(self) -> Self {
+        self.with_class(Class::Deterministic)
+    }
+
+    /// The same error, as one after which nothing is tried again.
+    #[must_use]
+    pub fn terminal(self) -> Self {
+        self.with_class(Class::Terminal)
+    }
+
+    /// The same error in that class.
+    #[must_use]
+    pub fn with_class(mut self, class: Class) -> Self {
+        self.class = class;
+        self
+    }
+
+    /// Says that the effect which failed has certainly not been performed, so that it may be tried again.
+    ///
+    /// An effect's error that does not say so leaves the effect *in doubt*, and the thread waits for a person.
+    #[must_use]
+    pub fn not_performed(mut self) -> Self {
+        self.performed = Some(false);
+        self
+    }
+
+    /// The soonest time that makes sense for another attempt, as the other side said.
+    #[must_use]
+    pub fn retry_after(mut self, delay: Duration) -> Self {
+        self.retry_after = Some(delay);
+        self
+    }
+
+    /// What kind of failure it is.
+    pub fn class(&self) -> Class {
+        self.class
+    }
+
+    /// Whether it is certain that the failed effect was not performed.
+    pub fn is_not_performed(&self) -> bool {
+        self.performed == Some(false)
+    }
+
+    /// How long to wait before another attempt, if the other side said so.
+    pub fn delay(&self) -> Option<Duration> {
+        self.retry_after
+    }
+
+    /// The error this was made of.
+    pub fn source(&self) -> &(dyn StdError + Send + Sync + 'static) {
+        &*self.source
+    }
+
+    /// What a record keeps of it.
+    pub(crate) fn failure(&self) -> Failure {
+        let mut causes = Vec::new();
+        let mut source = self.source.source();
+        while let Some(error) = source {
+            causes.push(error.to_string());
+            source = error.source();
+        }
+        Failure { class: self.class, message: self.source.to_string(), causes }
+    }
+}
+
+impl<E: StdError + Send + Sync + 'static> From<E> for NodeError {
+    fn from(error: E) -> Self {
+        let class = match (&error as &dyn StdError).downcast_ref::<std::io::Error>() {
+            Some(io) if is_transient(io.kind()) => Class::Transient,
+            _ => Class::Unclassified,
+        };
+        Self { class, performed: None, retry_after: None, source: Box::new(error) }
+    }
+}
+
+fn is_transient(kind: ErrorKind) -> bool {
+    use ErrorKind::{
+        BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, NotConnected, TimedOut, WouldBlock,
+    };
+    matches!(
+        kind,
+        BrokenPipe | ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | NotConnected | TimedOut | WouldBlock
+    )
+}
+
+impl fmt::Display for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.failure().fmt(f)
+    }
+}
+
+impl fmt::Debug for NodeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self} ({})", self.class)
+    }
+}
+
+/// A failure as it is recorded: the text of the error and of its causes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// What kind of failure it is.
+    pub class: Class,
+    /// The error's text.
+    pub message: String,
+    /// The texts of its causes, nearest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub causes: Vec<String>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)?;
+        // Many errors repeat their cause in their own text.
+        self.causes.iter().filter(|cause| !self.message.contains(cause.as_str())).try_for_each(|cause| write!(f, ": {cause}"))
+    }
+}

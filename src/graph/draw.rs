@@ -1,0 +1,60 @@
+//! Drawings of a graph.
+
+use std::fmt::Write;
+
+use super::node::Handler;
+use super::plan::{END, EdgeKind, Plan, START};
+
+/// The graph as a Mermaid flowchart, in declared order.
+pub(crate) fn mermaid<S>(plan: &Plan<S>) -> String {
+    let mut text = String::from("flowchart TD\n    START([start])\n");
+    for node in &plan.nodes {
+        let label = label(node.name.as_str(), node.unguarded.as_deref());
+        let id = id(plan, node.name.as_str());
+        let (open, close) = match (&node.handler, node.irreversible) {
+            (Handler::Question(_), _) => ("{{", "}}"),
+            (_, true) => ("[[", "]]"),
+            _ => ("[", "]"),
+        };
+        let _ = writeln!(text, "    {id}{open}\"{label}\"{close}");
+    }
+    text.push_str("    END([end])\n");
+    for edge in &plan.edges {
+        let (from, to) = (id(plan, edge.from.as_str()), id(plan, edge.to.as_str()));
+        let _ = match edge.kind {
+            EdgeKind::Always => writeln!(text, "    {from} --> {to}"),
+            EdgeKind::Label(label) => writeln!(text, "    {from} -- {label} --> {to}"),
+        };
+    }
+    for (number, join) in plan.joins.iter().enumerate() {
+        let _ = writeln!(text, "    J{number}{{{{all}}}}");
+        for from in &join.from {
+            let _ = writeln!(text, "    {} --> J{number}", id(plan, from.as_str()));
+        }
+        let _ = writeln!(text, "    J{number} --> {}", id(plan, join.to.as_str()));
+    }
+    for route in &plan.routes {
+        for to in &route.to {
+            let arrow = if route.sends.is_some() { "-. each .->" } else { "-.->" };
+            let _ = writeln!(text, "    {} {arrow} {}", id(plan, route.from.as_str()), id(plan, to.as_str()));
+        }
+    }
+    text
+}
+
+/// Node names may hold anything, Mermaid's ids may not.
+fn id<S>(plan: &Plan<S>, name: &str) -> String {
+    match name {
+        START => "START".to_owned(),
+        END => "END".to_owned(),
+        _ => plan.nodes.iter().position(|n| n.name.as_str() == name).map_or_else(|| "unknown".to_owned(), |n| format!("N{n}")),
+    }
+}
+
+fn label(name: &str, unguarded: Option<&str>) -> String {
+    let text = match unguarded {
+        Some(reason) => format!("{name}<br/>unguarded: {reason}"),
+        None => name.to_owned(),
+    };
+    text.replace('"', "#quot;")
+}

@@ -1,0 +1,304 @@
+//! How nodes are connected: the builder, its checks, and the drawing.
+
+mod draw;
+mod node;
+mod plan;
+mod question;
+mod route;
+mod shape;
+mod validate;
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::error::NodeError;
+use crate::id::NodeName;
+use crate::log::Target;
+use crate::state::{Schema, State, StateObject, StaticState, Update, to_value};
+
+pub(crate) use node::Handler;
+pub use node::{IntoNode, IntoReturn, Node, NodeReturn, PayloadType};
+pub(crate) use plan::{APPROVED, REJECTED};
+use plan::{DeclaredEdge, DeclaredJoin, DeclaredNode, DeclaredRoute, EdgeKind, Plan};
+pub use plan::{END, START};
+use question::Take;
+pub use question::{Answer, Approval, Ask, Asking, Verdict};
+pub(crate) use question::{QuestionNode, doubt_schema};
+pub use route::Route;
+pub(crate) use shape::{Exits, JoinShape, NodeShape, RouteShape, Shape};
+pub use validate::{BuildError, Mistake};
+
+/// A graph that was checked and can be run. Made by [`Graph::new`] and [`GraphBuilder::build`].
+///
+/// ```
+/// use ferrata::{Approval, END, Graph, START, State, View};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+/// struct Refund { order: String, #[state(append)] notes: Vec<String> }
+///
+/// async fn pay(state: View<Refund>) -> ferrata::Result<RefundUpdate> {
+///     Ok(Refund::update().note(format!("paid {}", state.order)))
+/// }
+///
+/// let graph = Graph::<Refund>::new("refund")
+///     .question("approve", |s: &Refund| Approval::ask(format!("Refund {}?", s.order)))
+///     .node("pay", pay)
+///     .edge(START, "approve")
+///     .approved("approve", "pay")
+///     .rejected("approve", END)
+///     .edge("pay", END)
+///     .build()?;
+/// assert!(graph.mermaid().contains("approved"));
+///
+/// // Every mistake is reported at once, with a hint.
+/// let error = Graph::<Refund>::new("refund").node("pay", pay).edge(START, "pya").build().unwrap_err();
+/// assert!(error.to_string().contains("did you mean \"pay\"?"));
+/// # Ok::<(), ferrata::BuildError>(())
+/// ```
+pub struct Graph<S> {
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) handlers: Vec<Handler<S>>,
+    mermaid: String,
+}
+
+impl<S: StaticState> Graph<S> {
+    /// Begins a graph over the state `S`.
+    #[allow(clippy::new_ret_no_self, reason = "a graph exists only once it is checked")]
+    pub fn new(name: impl Into<String>) -> GraphBuilder<S> {
+        GraphBuilder::with_schema(name, S::schema())
+    }
+}
+
+impl<S> Graph<S> {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.shape.name
+    }
+
+    /// The graph as a Mermaid flowchart. The order of its lines is that of the declarations.
+    pub fn mermaid(&self) -> &str {
+        &self.mermaid
+    }
+}
+
+impl<S> fmt::Debug for Graph<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shape.fmt(f)
+    }
+}
+
+/// Collects the declarations of a graph. Nothing is checked before [`build`](Self::build).
+#[must_use = "a graph is made by `.build()`"]
+pub struct GraphBuilder<S> {
+    plan: Plan<S>,
+    schema: Schema,
+    state: PhantomData<fn() -> S>,
+}
+
+impl<S: State> GraphBuilder<S> {
+    /// Begins a graph over a state whose schema is known only now.
+    pub fn with_schema(name: impl Into<String>, schema: Schema) -> Self {
+        let plan = Plan {
+            name: name.into(),
+            nodes: Vec::new(),
+            edges: Vec::new(),
+            joins: Vec::new(),
+            routes: Vec::new(),
+            takes: Vec::new(),
+        };
+        Self { plan, schema, state: PhantomData }
+    }
+
+    /// Adds a node: an async function or closure, see [`IntoNode`].
+    pub fn node<Args>(mut self, name: &str, node: impl IntoNode<S, Args>) -> Self {
+        let Node { handler, policy, payload, irreversible, unguarded } = node.into_node();
+        self.plan.nodes.push(DeclaredNode { name: name.into(), handler, policy, payload, irreversible, unguarded });
+        self
+    }
+
+    /// Adds a question node: it asks, and does nothing else. The question is an [`Approval`], with edges
+    /// [`approved`](Self::approved) and [`rejected`](Self::rejected), or an [`Ask`], with [`answered`](Self::answered).
+    pub fn question<Q: Asking>(self, name: &str, ask: impl Fn(&S) -> Q + Send + Sync + 'static) -> Self {
+        let question =
+            QuestionNode { is_approval: Q::IS_APPROVAL, ask: Arc::new(move |state: &S| ask(state).into_parts()), take: None };
+        self.node(name, Node::new(Handler::Question(question), None))
+    }
+
+    /// After `from`, `to` runs.
+    pub fn edge(self, from: &str, to: &str) -> Self {
+        self.line(from, to, EdgeKind::Always)
+    }
+
+    /// After the approval `from` was given, with or without a correction, `to` runs.
+    pub fn approved(self, from: &str, to: &str) -> Self {
+        self.line(from, to, EdgeKind::Label(APPROVED))
+    }
+
+    /// After the approval `from` was refused, `to` runs.
+    pub fn rejected(self, from: &str, to: &str) -> Self {
+        self.line(from, to, EdgeKind::Label(REJECTED))
+    }
+
+    fn line(mut self, from: &str, to: &str, kind: EdgeKind) -> Self {
+        self.plan.edges.push(DeclaredEdge { from: from.into(), to: to.into(), kind });
+        self
+    }
+
+    /// Allows the approval `question` to be answered with a correction of type `T`, and says what becomes of it. The
+    /// approved edges follow.
+    pub fn edited<T, U>(self, question: &str, apply: impl Fn(&S, T) -> U + Send + Sync + 'static) -> Self
+    where
+        T: DeserializeOwned + JsonSchema,
+        U: Into<Update>,
+    {
+        self.take(question, true, apply)
+    }
+
+    /// Says what becomes of the answer to the question node `question`.
+    pub fn answered<T, U>(self, question: &str, apply: impl Fn(&S, T) -> U + Send + Sync + 'static) -> Self
+    where
+        T: DeserializeOwned + JsonSchema,
+        U: Into<Update>,
+    {
+        self.take(question, false, apply)
+    }
+
+    fn take<T, U>(mut self, question: &str, approval: bool, apply: impl Fn(&S, T) -> U + Send + Sync + 'static) -> Self
+    where
+        T: DeserializeOwned + JsonSchema,
+        U: Into<Update>,
+    {
+        let name = NodeName::from(question);
+        let apply = Arc::new(move |state: &S, value: serde_json::Value| {
+            let answer: T = serde_json::from_value(value).map_err(NodeError::from)?;
+            Ok(apply(state, answer).into())
+        });
+        let schema = schemars::schema_for!(T).to_value();
+        for node in self.plan.nodes.iter_mut().filter(|n| n.name == name) {
+            if let Handler::Question(node) = &mut node.handler {
+                node.take = Some(Take { schema: schema.clone(), apply: apply.clone() });
+            }
+        }
+        self.plan.takes.push((name, approval));
+        self
+    }
+
+    /// `to` runs when all of `from` have run since it last did.
+    pub fn join(mut self, from: impl IntoIterator<Item = &'static str>, to: &str) -> Self {
+        self.plan.joins.push(DeclaredJoin { from: from.into_iter().map(NodeName::from).collect(), to: to.into() });
+        self
+    }
+
+    /// After `from`, the answer of `choose` says what runs. It sees the state with what `from` wrote.
+    pub fn route<R: Route>(self, from: &str, choose: impl Fn(&S) -> R + Send + Sync + 'static) -> Self {
+        self.route_to(from, R::TARGETS.iter().copied(), move |state| choose(state).target())
+    }
+
+    /// As [`route`](Self::route), with a list of the names that `choose` may give.
+    pub fn route_to<'n>(
+        mut self,
+        from: &str,
+        targets: impl IntoIterator<Item = &'n str>,
+        choose: impl Fn(&S) -> &str + Send + Sync + 'static,
+    ) -> Self {
+        let choose = Arc::new(move |state: &dyn StateObject| vec![Target::Node(choose(typed(state)).into())]);
+        let to = targets.into_iter().map(NodeName::from).collect();
+        self.plan.routes.push(DeclaredRoute { from: from.into(), to, choose, sends: None });
+        self
+    }
+
+    /// After `from`, one task of the node `to` runs for each item, all in one step; the item is the task's payload.
+    ///
+    /// What follows `to` runs once, when all tasks are done. With no items it runs at once: nothing ends in silence.
+    pub fn fan_out<P, I>(mut self, from: &str, to: &str, items: impl Fn(&S) -> I + Send + Sync + 'static) -> Self
+    where
+        P: Serialize + 'static,
+        I: IntoIterator<Item = P>,
+    {
+        let target = NodeName::from(to);
+        let choose = {
+            let target = target.clone();
+            Arc::new(move |state: &dyn StateObject| fan_out(&target, items(typed(state))))
+        };
+        let sends = Some(PayloadType::of::<P>());
+        self.plan.routes.push(DeclaredRoute { from: from.into(), to: vec![target], choose, sends });
+        self
+    }
+
+    /// Checks the graph.
+    ///
+    /// # Errors
+    ///
+    /// Everything that is wrong with it, at once: unknown, duplicate and reserved names, no entry, nodes that nothing leads to or
+    /// that lead nowhere, approvals without a way on, payloads that do not fit, joins that can wait for ever, irreversible nodes
+    /// that can be reached without an approval.
+    pub fn build(self) -> Result<Graph<S>, BuildError> {
+        validate::check(&self.plan)?;
+        let mermaid = draw::mermaid(&self.plan);
+        let shape = shape_of(&self.plan, self.schema);
+        let handlers = self.plan.nodes.into_iter().map(|node| node.handler).collect();
+        Ok(Graph { shape: Arc::new(shape), handlers, mermaid })
+    }
+}
+
+impl<S> fmt::Debug for GraphBuilder<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GraphBuilder").field("name", &self.plan.name).finish_non_exhaustive()
+    }
+}
+
+fn typed<S: State>(state: &dyn StateObject) -> &S {
+    (state as &dyn Any).downcast_ref().expect("a graph's threads hold its state type")
+}
+
+fn fan_out<P: Serialize>(target: &NodeName, items: impl IntoIterator<Item = P>) -> Vec<Target> {
+    let sends: Vec<Target> = items
+        .into_iter()
+        .map(|item| {
+            // A panic in a conditional edge is an error that names the node and holds this text.
+            let payload = to_value(&item).unwrap_or_else(|error| panic!("an item of the fan-out cannot be stored: {error}"));
+            Target::Send { node: target.clone(), payload: Arc::new(payload) }
+        })
+        .collect();
+    if sends.is_empty() { vec![Target::Past(target.clone())] } else { sends }
+}
+
+/// Turns a checked plan into numbers.
+fn shape_of<S>(plan: &Plan<S>, schema: Schema) -> Shape {
+    let index: HashMap<NodeName, usize> = plan.nodes.iter().enumerate().map(|(n, node)| (node.name.clone(), n)).collect();
+    let joins: Vec<JoinShape> = plan
+        .joins
+        .iter()
+        .filter_map(|join| {
+            let key = format!("{}>{}", join.from.iter().map(NodeName::as_str).collect::<Vec<_>>().join("+"), join.to);
+            Some(JoinShape { key: key.into(), sources: join.from.clone(), target: *index.get(&join.to)? })
+        })
+        .collect();
+    let exits = |name: &str| {
+        let to = |edge: &DeclaredEdge| index.get(&edge.to).copied();
+        let from_here = || plan.edges.iter().filter(|edge| edge.from.as_str() == name);
+        let labelled = |label| (label, from_here().filter(|e| e.kind == EdgeKind::Label(label)).filter_map(to).collect());
+        Exits {
+            edges: from_here().filter(|e| e.kind == EdgeKind::Always).filter_map(to).collect(),
+            joins: (0..joins.len()).filter(|j| joins[*j].sources.iter().any(|s| s.as_str() == name)).collect(),
+            routes: plan
+                .routes
+                .iter()
+                .filter(|route| route.from.as_str() == name)
+                .map(|route| RouteShape { choose: Arc::clone(&route.choose), targets: route.to.clone() })
+                .collect(),
+            labels: vec![labelled(APPROVED), labelled(REJECTED)],
+        }
+    };
+    let nodes =
+        plan.nodes.iter().map(|n| NodeShape { name: n.name.clone(), policy: n.policy, exits: exits(n.name.as_str()) }).collect();
+    Shape { name: plan.name.clone(), schema: Arc::new(schema), nodes, start: exits(START), joins, index }
+}

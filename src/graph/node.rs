@@ -1,0 +1,192 @@
+//! Nodes as a graph sees them: a policy, and a handler it knows nothing of.
+
+use std::any::{Any, TypeId};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::question::QuestionNode;
+use crate::policy::{NodePolicy, Retry};
+use crate::state::{State, Update};
+
+/// What a node takes besides the state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PayloadType {
+    pub(crate) id: TypeId,
+    pub(crate) name: &'static str,
+}
+
+impl PayloadType {
+    pub(crate) fn of<T: 'static>() -> Self {
+        Self { id: TypeId::of::<T>(), name: std::any::type_name::<T>() }
+    }
+}
+
+pub(crate) enum Handler<S> {
+    /// An async function; what it is is the runner's business.
+    Function(Arc<dyn Any + Send + Sync>),
+    Question(QuestionNode<S>),
+}
+
+impl<S> Clone for Handler<S> {
+    fn clone(&self) -> Self {
+        match self {
+            Self::Function(function) => Self::Function(Arc::clone(function)),
+            Self::Question(question) => Self::Question(question.clone()),
+        }
+    }
+}
+
+/// A node with its settings. Functions become one by themselves; see [`IntoNode`].
+#[must_use]
+pub struct Node<S> {
+    pub(crate) handler: Handler<S>,
+    pub(crate) policy: NodePolicy,
+    pub(crate) payload: Option<PayloadType>,
+    pub(crate) irreversible: bool,
+    pub(crate) unguarded: Option<String>,
+}
+
+impl<S> Node<S> {
+    pub(crate) fn new(handler: Handler<S>, payload: Option<PayloadType>) -> Self {
+        Self { handler, policy: NodePolicy::default(), payload, irreversible: false, unguarded: None }
+    }
+
+    /// Tries again after failures. The default is one attempt.
+    pub fn retry(mut self, retry: Retry) -> Self {
+        self.policy.retry = retry;
+        self
+    }
+
+    /// Longest time for one attempt; one that takes longer fails as transient. The default is none.
+    pub fn timeout(mut self, limit: Duration) -> Self {
+        self.policy.timeout = Some(limit);
+        self
+    }
+
+    /// How many tasks of this node run at once, at least 1. The default is all that are due.
+    pub fn concurrency(mut self, tasks: usize) -> Self {
+        self.policy.concurrency = Some(tasks.max(1));
+        self
+    }
+
+    /// Says that what the node does cannot be undone: the graph is built only if an approval lies on every path to it.
+    pub fn irreversible(mut self) -> Self {
+        self.irreversible = true;
+        self
+    }
+
+    /// Says that an irreversible node needs no approval, and why. The reason is drawn in the diagram.
+    pub fn unguarded(mut self, reason: impl Into<String>) -> Self {
+        self.unguarded = Some(reason.into());
+        self
+    }
+}
+
+impl<S> fmt::Debug for Node<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Node").field("policy", &self.policy).field("payload", &self.payload).finish_non_exhaustive()
+    }
+}
+
+/// What can be a node: async functions and closures, of one or two arguments.
+///
+/// An argument is a [`View`](crate::View) of the state, a [`Context`](crate::Context), or, for a node that a fan-out leads to, the payload: any type that can
+/// be deserialized. The result is [`Result`](crate::Result) of the state's update type.
+///
+/// ```
+/// use ferrata::{Context, IntoNode, Retry, State, View};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+/// struct Trip { goal: String, #[state(append)] notes: Vec<String> }
+///
+/// async fn plan(state: View<Trip>) -> ferrata::Result<TripUpdate> {
+///     Ok(Trip::update().note(format!("pack for {}", state.goal)))
+/// }
+///
+/// #[derive(Serialize, Deserialize)]
+/// struct Leg { to: String }
+///
+/// async fn book(leg: Leg, ctx: Context) -> ferrata::Result<TripUpdate> {
+///     Ok(Trip::update().note(format!("{} for {}", ctx.node(), leg.to)))
+/// }
+///
+/// let plan = plan.retry(Retry::transient(3)); // settings turn a function into a node
+/// let book = book.concurrency(4);
+/// # fn is_node(_: ferrata::Node<Trip>) {}
+/// # is_node(plan);
+/// # is_node(book);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a node of a graph over `{S}`",
+    label = "not a node",
+    note = "a node is an async function of one or two arguments out of `View<{S}>`, `Context` and a payload that is `Deserialize`",
+    note = "and returns `ferrata::Result` of the update type that `#[derive(State)]` made"
+)]
+pub trait IntoNode<S: State, Args>: Sized {
+    /// The node, with default settings.
+    fn into_node(self) -> Node<S>;
+
+    /// See [`Node::retry`].
+    fn retry(self, retry: Retry) -> Node<S> {
+        self.into_node().retry(retry)
+    }
+
+    /// See [`Node::timeout`].
+    fn timeout(self, limit: Duration) -> Node<S> {
+        self.into_node().timeout(limit)
+    }
+
+    /// See [`Node::concurrency`].
+    fn concurrency(self, tasks: usize) -> Node<S> {
+        self.into_node().concurrency(tasks)
+    }
+
+    /// See [`Node::irreversible`].
+    fn irreversible(self) -> Node<S> {
+        self.into_node().irreversible()
+    }
+}
+
+/// Marks a node that is one already.
+#[derive(Debug)]
+pub struct Ready;
+
+impl<S: State> IntoNode<S, Ready> for Node<S> {
+    fn into_node(self) -> Node<S> {
+        self
+    }
+}
+
+/// What a node gives back.
+#[doc(hidden)]
+#[derive(Debug, Default)]
+pub struct NodeReturn {
+    pub(crate) update: Update,
+    /// Which of the node's labelled edges are taken, if it has any.
+    pub(crate) label: Option<&'static str>,
+}
+
+impl NodeReturn {
+    #[doc(hidden)]
+    pub fn update(update: Update) -> Self {
+        Self { update, label: None }
+    }
+}
+
+/// What a node of a graph over `S` can return. The derive makes the update type one.
+#[diagnostic::on_unimplemented(
+    message = "a node of a graph over `{S}` cannot return `{Self}`",
+    note = "return the update type that `#[derive(State)]` made, for example `Ok({S}::update())`"
+)]
+pub trait IntoReturn<S> {
+    #[doc(hidden)]
+    fn into_return(self) -> NodeReturn;
+}
+
+impl<S: State> IntoReturn<S> for Update {
+    fn into_return(self) -> NodeReturn {
+        NodeReturn::update(self)
+    }
+}

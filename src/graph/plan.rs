@@ -1,0 +1,95 @@
+//! A graph as it was declared, before anything was checked.
+
+use crate::id::NodeName;
+use crate::policy::NodePolicy;
+
+use super::node::{Handler, PayloadType};
+use super::shape::RouteFn;
+
+/// Where every run begins.
+pub const START: &str = "__start__";
+/// Where a branch of a run ends.
+pub const END: &str = "__end__";
+
+pub(crate) const APPROVED: &str = "approved";
+pub(crate) const REJECTED: &str = "rejected";
+
+pub(crate) struct DeclaredNode<S> {
+    pub(crate) name: NodeName,
+    pub(crate) handler: Handler<S>,
+    pub(crate) policy: NodePolicy,
+    pub(crate) payload: Option<PayloadType>,
+    pub(crate) irreversible: bool,
+    pub(crate) unguarded: Option<String>,
+}
+
+/// How an edge is taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EdgeKind {
+    Always,
+    /// One of the edges of a question node.
+    Label(&'static str),
+}
+
+pub(crate) struct DeclaredEdge {
+    pub(crate) from: NodeName,
+    pub(crate) to: NodeName,
+    pub(crate) kind: EdgeKind,
+}
+
+pub(crate) struct DeclaredJoin {
+    pub(crate) from: Vec<NodeName>,
+    pub(crate) to: NodeName,
+}
+
+pub(crate) struct DeclaredRoute {
+    pub(crate) from: NodeName,
+    pub(crate) to: Vec<NodeName>,
+    pub(crate) choose: RouteFn,
+    /// What it sends, if it is a fan-out.
+    pub(crate) sends: Option<PayloadType>,
+}
+
+/// Everything that was declared, in that order.
+pub(crate) struct Plan<S> {
+    pub(crate) name: String,
+    pub(crate) nodes: Vec<DeclaredNode<S>>,
+    pub(crate) edges: Vec<DeclaredEdge>,
+    pub(crate) joins: Vec<DeclaredJoin>,
+    pub(crate) routes: Vec<DeclaredRoute>,
+    /// Question nodes whose answer is taken by a function, in case there is no such node.
+    pub(crate) takes: Vec<(NodeName, bool)>,
+}
+
+impl<S> Plan<S> {
+    pub(crate) fn node(&self, name: &NodeName) -> Option<&DeclaredNode<S>> {
+        self.nodes.iter().find(|n| n.name == *name)
+    }
+
+    /// All edges as (from, to, always taken, passes an approval).
+    pub(crate) fn lines(&self) -> Vec<Line<'_>> {
+        let mut lines = Vec::new();
+        for edge in &self.edges {
+            let certain = edge.kind == EdgeKind::Always;
+            lines.push(Line { from: &edge.from, to: &edge.to, certain, approved: edge.kind == EdgeKind::Label(APPROVED) });
+        }
+        for join in &self.joins {
+            lines.extend(join.from.iter().map(|from| Line { from, to: &join.to, certain: true, approved: false }));
+        }
+        for route in &self.routes {
+            // A fan-out over nothing goes on behind its target, so what follows it is as certain as an edge.
+            let certain = route.sends.is_some();
+            lines.extend(route.to.iter().map(|to| Line { from: &route.from, to, certain, approved: false }));
+        }
+        lines
+    }
+}
+
+/// One line of the drawing.
+#[derive(Clone, Copy)]
+pub(crate) struct Line<'a> {
+    pub(crate) from: &'a NodeName,
+    pub(crate) to: &'a NodeName,
+    pub(crate) certain: bool,
+    pub(crate) approved: bool,
+}

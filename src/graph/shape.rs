@@ -1,0 +1,71 @@
+//! A built graph as the machine sees it: numbers in place of names, and no handlers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::id::NodeName;
+use crate::log::Target;
+use crate::policy::NodePolicy;
+use crate::state::{Schema, StateObject};
+
+/// A conditional edge's function. It may panic.
+pub(crate) type RouteFn = Arc<dyn Fn(&dyn StateObject) -> Vec<Target> + Send + Sync>;
+
+/// A conditional edge.
+#[derive(Clone)]
+pub(crate) struct RouteShape {
+    pub(crate) choose: RouteFn,
+    /// The nodes it may lead to; the end is always allowed if it is among the declared targets.
+    pub(crate) targets: Vec<NodeName>,
+}
+
+/// Where a node, or the start, leads. The end is no target: it leads nowhere.
+#[derive(Clone, Default)]
+pub(crate) struct Exits {
+    pub(crate) edges: Vec<usize>,
+    /// Joins that this node is a source of.
+    pub(crate) joins: Vec<usize>,
+    pub(crate) routes: Vec<RouteShape>,
+    /// Edges that the node itself chooses by label: approved and rejected.
+    pub(crate) labels: Vec<(&'static str, Vec<usize>)>,
+}
+
+/// An edge that waits for all its sources.
+pub(crate) struct JoinShape {
+    pub(crate) key: Arc<str>,
+    pub(crate) sources: Vec<NodeName>,
+    pub(crate) target: usize,
+}
+
+pub(crate) struct NodeShape {
+    pub(crate) name: NodeName,
+    pub(crate) policy: NodePolicy,
+    pub(crate) exits: Exits,
+}
+
+/// The graph's structure. Nodes keep their declared order, which is the order of merging.
+pub(crate) struct Shape {
+    pub(crate) name: String,
+    pub(crate) schema: Arc<Schema>,
+    pub(crate) nodes: Vec<NodeShape>,
+    pub(crate) joins: Vec<JoinShape>,
+    pub(crate) start: Exits,
+    pub(crate) index: HashMap<NodeName, usize>,
+}
+
+impl Shape {
+    pub(crate) fn index(&self, name: &NodeName) -> Option<usize> {
+        self.index.get(name).copied()
+    }
+
+    /// The names of all nodes, for errors.
+    pub(crate) fn node_names(&self) -> String {
+        self.nodes.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl std::fmt::Debug for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shape").field("name", &self.name).field("nodes", &self.node_names()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,341 @@
+//! Finds every mistake of a declared graph at once.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt;
+
+use petgraph::graph::{DiGraph, NodeIndex};
+use petgraph::visit::Dfs;
+
+use super::node::Handler;
+use super::plan::{APPROVED, END, EdgeKind, Line, Plan, REJECTED, START};
+use crate::id::NodeName;
+
+/// A graph that cannot be built, with everything that is wrong with it.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("graph \"{graph}\" cannot be built:{}", list(.mistakes))]
+pub struct BuildError {
+    graph: String,
+    mistakes: Vec<Mistake>,
+}
+
+fn list(mistakes: &[Mistake]) -> String {
+    mistakes.iter().map(|mistake| format!("\n  - {mistake}")).collect()
+}
+
+impl BuildError {
+    /// What is wrong, in the order of the declarations.
+    pub fn mistakes(&self) -> &[Mistake] {
+        &self.mistakes
+    }
+}
+
+/// One mistake in a graph.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mistake {
+    code: &'static str,
+    what: String,
+    hint: String,
+}
+
+impl Mistake {
+    fn new(code: &'static str, what: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self { code, what: what.into(), hint: hint.into() }
+    }
+
+    /// A word for the kind of mistake that stays the same, for example `unknown-node`.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}; {}", self.what, self.hint)
+    }
+}
+
+/// Checks everything; what depends on names is checked only once the names are right.
+pub(crate) fn check<S>(plan: &Plan<S>) -> Result<(), BuildError> {
+    let mut mistakes = names(plan);
+    mistakes.extend(edge_ends(plan));
+    if mistakes.is_empty() {
+        mistakes.extend(entry(plan));
+        mistakes.extend(questions(plan));
+        mistakes.extend(payloads(plan));
+        mistakes.extend(ways(plan));
+        mistakes.extend(starving_joins(plan));
+        mistakes.extend(unguarded(plan));
+    }
+    if mistakes.is_empty() { Ok(()) } else { Err(BuildError { graph: plan.name.clone(), mistakes }) }
+}
+
+fn names<S>(plan: &Plan<S>) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    let mut seen = HashSet::new();
+    for node in &plan.nodes {
+        let name = node.name.as_str();
+        if name.is_empty() || name.starts_with("__") || name.contains(['/', ':', '#', '@']) || name.chars().any(char::is_control)
+        {
+            let hint = "use a name that is not empty, does not start with __ and has none of / : # @";
+            mistakes.push(Mistake::new("reserved-name", format!("a node cannot be called \"{name}\""), hint));
+        }
+        if !seen.insert(name) {
+            let what = format!("there are two nodes called \"{name}\"");
+            mistakes.push(Mistake::new("duplicate-node", what, "give each node a name of its own"));
+        }
+    }
+    mistakes
+}
+
+fn edge_ends<S>(plan: &Plan<S>) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    let mut seen = HashSet::new();
+    for (from, to, what) in all_ends(plan) {
+        if !seen.insert((from.clone(), to.clone(), what)) {
+            let text = format!("the {what} from \"{from}\" to \"{to}\" is declared twice");
+            mistakes.push(Mistake::new("duplicate-edge", text, "remove one"));
+        }
+        if from.as_str() == END {
+            let text = format!("the {what} to \"{to}\" starts at the end");
+            mistakes.push(Mistake::new("edge-from-end", text, "nothing comes after END; start it at a node"));
+        } else if from.as_str() != START && plan.node(from).is_none() {
+            mistakes.push(unknown(plan, what, from));
+        }
+        if to.as_str() == START {
+            let text = format!("the {what} from \"{from}\" leads to the start");
+            mistakes.push(Mistake::new("edge-to-start", text, "lead to the first node instead"));
+        } else if to.as_str() != END && plan.node(to).is_none() {
+            mistakes.push(unknown(plan, what, to));
+        }
+    }
+    for (node, approval) in &plan.takes {
+        match plan.node(node).map(|n| &n.handler) {
+            Some(Handler::Question(question)) if question.is_approval == *approval => {}
+            _ => {
+                let (method, kind) = if *approval { ("edited", "approval") } else { ("answered", "free question") };
+                let what = format!("`.{method}(\"{node}\", ..)` needs a question node \"{node}\" that asks an {kind}");
+                mistakes.push(Mistake::new("no-question", what, "declare it with `.question(..)` first"));
+            }
+        }
+    }
+    let mut told = HashSet::new();
+    mistakes.retain(|mistake| told.insert(mistake.to_string()));
+    mistakes
+}
+
+fn all_ends<S>(plan: &Plan<S>) -> Vec<(&NodeName, &NodeName, &'static str)> {
+    let mut ends = Vec::new();
+    for edge in &plan.edges {
+        let what = match edge.kind {
+            EdgeKind::Always => "edge",
+            EdgeKind::Label(label) if label == APPROVED => "approved edge",
+            EdgeKind::Label(_) => "rejected edge",
+        };
+        ends.push((&edge.from, &edge.to, what));
+    }
+    for join in &plan.joins {
+        ends.extend(join.from.iter().map(|from| (from, &join.to, "join")));
+    }
+    for route in &plan.routes {
+        let what = if route.sends.is_some() { "fan-out" } else { "conditional edge" };
+        ends.extend(route.to.iter().map(|to| (&route.from, to, what)));
+    }
+    ends
+}
+
+fn unknown<S>(plan: &Plan<S>, what: &str, name: &NodeName) -> Mistake {
+    let near = plan.nodes.iter().map(|n| n.name.as_str()).min_by_key(|known| distance(known, name.as_str()));
+    let hint = match near.filter(|known| distance(known, name.as_str()) <= 2) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None => format!("there are: {}", plan.nodes.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ")),
+    };
+    Mistake::new("unknown-node", format!("a {what} names \"{name}\", which is no node"), hint)
+}
+
+/// How many letters must change to make one word of the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.iter().enumerate() {
+            let changed = diagonal + usize::from(x != *y);
+            diagonal = row[j + 1];
+            row[j + 1] = changed.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row[b.len()]
+}
+
+fn entry<S>(plan: &Plan<S>) -> Option<Mistake> {
+    let leads = plan.lines().iter().any(|line| line.from.as_str() == START);
+    (!leads).then(|| Mistake::new("no-entry", "nothing leads from the start to a node", "add `.edge(START, \"first_node\")`"))
+}
+
+fn questions<S>(plan: &Plan<S>) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    for node in &plan.nodes {
+        let name = &node.name;
+        let labelled = |label| plan.edges.iter().any(|e| e.from == *name && e.kind == EdgeKind::Label(label));
+        let is_approval = matches!(&node.handler, Handler::Question(question) if question.is_approval);
+        for label in [APPROVED, REJECTED] {
+            if is_approval && !labelled(label) {
+                let what = format!("the approval \"{name}\" does not say where it leads when it is {label}");
+                mistakes.push(Mistake::new(
+                    "open-approval",
+                    what,
+                    format!("add `.{label}(\"{name}\", ..)`; END is a target too"),
+                ));
+            }
+            if !is_approval && labelled(label) {
+                let what = format!("\"{name}\" has an edge for {label}, but asks for no approval");
+                mistakes.push(Mistake::new("no-approval", what, "use `.edge`, or let the node be a question with an `Approval`"));
+            }
+        }
+        if let Handler::Question(question) = &node.handler
+            && !is_approval
+            && question.take.is_none()
+        {
+            let what = format!("nothing becomes of the answer to \"{name}\"");
+            mistakes.push(Mistake::new("lost-answer", what, format!("add `.answered(\"{name}\", |state, answer| update)`")));
+        }
+    }
+    mistakes
+}
+
+fn payloads<S>(plan: &Plan<S>) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    for node in &plan.nodes {
+        let name = &node.name;
+        let sends: Vec<_> = plan.routes.iter().filter(|r| r.to.contains(name)).filter_map(|r| r.sends).collect();
+        let by_edge = plan.lines().iter().filter(|line| line.to == name).count() > sends.len();
+        match node.payload {
+            Some(payload) if by_edge => {
+                let what = format!("\"{name}\" takes a {}, but an edge brings it none", payload.name);
+                mistakes.push(Mistake::new("no-payload", what, "lead to it by `.fan_out`, or let it take a View of the state"));
+            }
+            Some(payload) => {
+                for sent in sends.iter().filter(|sent| sent.id != payload.id) {
+                    let what = format!("\"{name}\" takes a {}, but a fan-out sends it a {}", payload.name, sent.name);
+                    mistakes.push(Mistake::new("other-payload", what, "make them the same type"));
+                }
+            }
+            None if !sends.is_empty() => {
+                let what = format!("a fan-out sends something to \"{name}\", which takes nothing but the state");
+                mistakes.push(Mistake::new("unused-payload", what, "give the node an argument of the type that is sent"));
+            }
+            None => {}
+        }
+    }
+    mistakes
+}
+
+/// Nodes that nothing leads to, and nodes that lead nowhere.
+fn ways<S>(plan: &Plan<S>) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    let lines = plan.lines();
+    let reached = reachable(&lines);
+    for node in &plan.nodes {
+        let name = &node.name;
+        if !reached.contains(name) {
+            let what = format!("nothing leads to \"{name}\"");
+            mistakes.push(Mistake::new("unreachable-node", what, "add an edge to it, or remove it"));
+        }
+        if !lines.iter().any(|line| line.from == name) && !matches!(node.handler, Handler::Question(_)) {
+            let what = format!("\"{name}\" leads nowhere");
+            mistakes.push(Mistake::new(
+                "dead-end",
+                what,
+                format!("say so with `.edge(\"{name}\", END)`, or add the edge that is missing"),
+            ));
+        }
+    }
+    mistakes
+}
+
+fn reachable<'a>(lines: &[Line<'a>]) -> HashSet<&'a NodeName> {
+    let mut graph = DiGraph::<&NodeName, ()>::new();
+    let mut places: HashMap<&NodeName, NodeIndex> = HashMap::new();
+    for line in lines {
+        let [from, to] = [line.from, line.to].map(|name| *places.entry(name).or_insert_with(|| graph.add_node(name)));
+        graph.update_edge(from, to, ());
+    }
+    let start = places.iter().find(|(name, _)| name.as_str() == START).map(|(_, place)| *place);
+    let mut reached = HashSet::new();
+    if let Some(start) = start {
+        let mut search = Dfs::new(&graph, start);
+        while let Some(place) = search.next(&graph) {
+            reached.insert(graph[place]);
+        }
+    }
+    reached
+}
+
+/// A join starves if some way through the graph runs a part of its sources only. Whatever a conditional edge may choose
+/// must lead, by edges that are always taken, to all of its sources or to none.
+fn starving_joins<S>(plan: &Plan<S>) -> Vec<Mistake> {
+    let lines = plan.lines();
+    let start = NodeName::from(START);
+    let entries: BTreeSet<&NodeName> = lines.iter().filter(|l| !l.certain).map(|l| l.to).chain([&start]).collect();
+    let mut mistakes = Vec::new();
+    for join in plan.joins.iter().filter(|join| join.from.len() > 1) {
+        for entry in &entries {
+            let sure = certain_from(&lines, entry);
+            let (run, skipped): (Vec<_>, Vec<_>) = join.from.iter().partition(|source| sure.contains(source));
+            if let (Some(run), Some(skipped)) = (run.first(), skipped.first()) {
+                let way =
+                    if entry.as_str() == START { "from the start".to_owned() } else { format!("when \"{entry}\" is chosen") };
+                let what =
+                    format!("the join before \"{}\" can wait for ever: {way}, \"{run}\" runs and \"{skipped}\" may not", join.to);
+                let hint = "let every choice lead to all of its sources, or use plain edges, which do not wait";
+                mistakes.push(Mistake::new("starving-join", what, hint));
+                break;
+            }
+        }
+    }
+    mistakes
+}
+
+fn certain_from<'a>(lines: &[Line<'a>], entry: &'a NodeName) -> HashSet<&'a NodeName> {
+    let mut sure = HashSet::from([entry]);
+    let mut queue = VecDeque::from([entry]);
+    while let Some(node) = queue.pop_front() {
+        for line in lines.iter().filter(|line| line.certain && line.from == node) {
+            if sure.insert(line.to) {
+                queue.push_back(line.to);
+            }
+        }
+    }
+    sure
+}
+
+/// Irreversible nodes that can be reached without passing an approval.
+fn unguarded<S>(plan: &Plan<S>) -> Vec<Mistake> {
+    let lines: Vec<Line<'_>> = plan.lines().into_iter().filter(|line| !line.approved).collect();
+    let mut came_from: HashMap<&str, &str> = HashMap::new();
+    let mut queue = VecDeque::from([START]);
+    while let Some(node) = queue.pop_front() {
+        for line in lines.iter().filter(|line| line.from.as_str() == node) {
+            if line.to.as_str() != START && !came_from.contains_key(line.to.as_str()) {
+                came_from.insert(line.to.as_str(), line.from.as_str());
+                queue.push_back(line.to.as_str());
+            }
+        }
+    }
+    let risky = plan.nodes.iter().filter(|n| n.irreversible && n.unguarded.is_none());
+    risky
+        .filter(|node| came_from.contains_key(node.name.as_str()))
+        .map(|node| unguarded_mistake(&node.name, &came_from))
+        .collect()
+}
+
+fn unguarded_mistake(node: &NodeName, came_from: &HashMap<&str, &str>) -> Mistake {
+    let mut way = vec![node.as_str()];
+    while let Some(before) = way.last().and_then(|name| came_from.get(name)) {
+        way.push(before);
+    }
+    let way: Vec<&str> = way.into_iter().rev().map(|name| if name == START { "START" } else { name }).collect();
+    let what = format!("`{node}` is irreversible and can be reached without an approval: {}", way.join(" -> "));
+    Mistake::new("unguarded-node", what, "put a question with an `Approval` before it, or say `.unguarded(\"reason\")`")
+}

@@ -1,0 +1,46 @@
+//! Checks an answer before it is accepted.
+
+use serde_json::Value;
+
+use super::Machine;
+use crate::id::QuestionId;
+use crate::log::Question;
+
+/// An answer that is about to be recorded.
+#[derive(Debug)]
+pub(crate) struct GivenAnswer {
+    pub(crate) question: QuestionId,
+    pub(crate) value: Value,
+    pub(crate) by: Option<String>,
+}
+
+/// Why an answer is not accepted. The question, if there is one, stays open.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum AnswerRefusal {
+    #[error("question {0} is not open on this thread")]
+    NotOpen(QuestionId),
+    #[error("the answer does not fit question \"{question}\": {what}; the question stays open")]
+    Misfit { question: String, what: String },
+}
+
+impl Machine {
+    pub(crate) fn check_answer(&self, answer: &GivenAnswer) -> Result<(), AnswerRefusal> {
+        let Some(question) = self.folded.facts.question(answer.question) else {
+            return Err(AnswerRefusal::NotOpen(answer.question));
+        };
+        fits(question, &answer.value).map_err(|what| AnswerRefusal::Misfit { question: question.text.clone(), what })
+    }
+}
+
+fn fits(question: &Question, value: &Value) -> Result<(), String> {
+    let validator = jsonschema::validator_for(&question.schema).map_err(|e| format!("its own schema is no JSON Schema: {e}"))?;
+    let wrong: Vec<String> = validator
+        .iter_errors(value)
+        .take(3)
+        .map(|error| {
+            let path = error.instance_path().to_string();
+            if path.is_empty() { error.to_string() } else { format!("at {path}: {error}") }
+        })
+        .collect();
+    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+}

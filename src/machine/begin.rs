@@ -1,0 +1,152 @@
+//! How a run begins.
+
+use super::{Command, Ending, Env, Machine, Step, answer::GivenAnswer};
+use crate::id::{NodeName, RunId};
+use crate::log::{Answered, CloseReason, Closed, Doubt, Input, Opened, Record, RunStarted, TaskStatus, Trigger};
+use crate::state::{Change, StateError, check, give_ids};
+
+/// Why a run does not begin. Nothing was recorded.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refusal {
+    #[error("there is nothing to continue: the thread has no input yet; run it with one")]
+    Fresh,
+    #[error("the thread has unfinished work at: {next}; resume it, or say that the new input supersedes it")]
+    Unfinished { next: String },
+    #[error("the thread waits for an answer to: {questions}; answer, or say that the new input supersedes the questions")]
+    Waiting { questions: String },
+    #[error("the input cannot be applied: {0}")]
+    Input(#[source] StateError),
+    #[error("the thread's next node \"{node}\" is not in the graph; there are: {known}")]
+    NodeGone { node: NodeName, known: String },
+}
+
+/// What a run begins with.
+#[derive(Debug)]
+pub(crate) enum Begin {
+    Input {
+        changes: Vec<Change>,
+        /// Drops unfinished work and open questions.
+        supersede: bool,
+    },
+    Resume,
+    /// An answer that was checked before.
+    Answer(GivenAnswer),
+}
+
+impl Machine {
+    /// Begins a run. A refusal leaves the thread as it was, and so does a run with nothing to do, which ends at once without a record.
+    pub(crate) fn begin(&mut self, begin: Begin, steps_max: u64, env: &Env<'_>) -> Step<Result<(), Refusal>> {
+        let trigger = match &begin {
+            Begin::Input { .. } => Trigger::Input,
+            Begin::Resume => Trigger::Resume,
+            Begin::Answer(_) => Trigger::Answer,
+        };
+        if let Err(refusal) = self.admit(&begin) {
+            return Ok(Err(refusal));
+        }
+        if matches!(begin, Begin::Resume)
+            && let Some(ending) = self.nothing_to_do()
+        {
+            self.commands.push(Command::End(ending));
+            return Ok(Ok(()));
+        }
+        if self.folded.facts.opened.is_none() {
+            let opened = Opened {
+                thread: self.thread.clone(),
+                graph: self.shape.name.clone(),
+                schema: (*self.shape.schema).clone(),
+                at: env.now,
+            };
+            self.record(Record::Opened(Box::new(opened)))?;
+        }
+        let run = RunId((env.new_id)());
+        self.record(Record::RunStarted(RunStarted { run, trigger, steps_max, at: env.now }))?;
+        match begin {
+            Begin::Input { changes, .. } => {
+                if let Err(refusal) = self.take_input(changes, env)? {
+                    return Ok(Err(refusal));
+                }
+            }
+            Begin::Resume => {}
+            Begin::Answer(GivenAnswer { question, value, by }) => {
+                self.record(Record::Answered(Answered { question, value, by, at: env.now }))?;
+            }
+        }
+        self.doubt_what_was_cut_off(env)?;
+        self.go_on(env)?;
+        Ok(Ok(()))
+    }
+
+    fn admit(&self, begin: &Begin) -> Result<(), Refusal> {
+        let facts = &self.folded.facts;
+        match begin {
+            Begin::Input { supersede: true, .. } => {}
+            Begin::Input { .. } if !facts.questions.is_empty() => {
+                let questions: Vec<_> = facts.questions.iter().map(|q| format!("\"{}\" ({})", q.text, q.id)).collect();
+                return Err(Refusal::Waiting { questions: questions.join(", ") });
+            }
+            Begin::Input { .. } if !facts.tasks.is_empty() => return Err(Refusal::Unfinished { next: self.open_nodes() }),
+            Begin::Input { .. } => {}
+            Begin::Resume if facts.head.is_none() => return Err(Refusal::Fresh),
+            Begin::Resume | Begin::Answer(_) => {
+                if let Some(task) = facts.tasks.iter().find(|t| self.shape.index(&t.due.node).is_none()) {
+                    return Err(Refusal::NodeGone { node: task.due.node.clone(), known: self.shape.node_names() });
+                }
+            }
+        }
+        if let Begin::Input { changes, .. } = begin {
+            check(&self.shape.schema, changes).map_err(Refusal::Input)?;
+        }
+        Ok(())
+    }
+
+    fn open_nodes(&self) -> String {
+        let open = self.folded.facts.tasks.iter().filter(|t| !matches!(t.status, TaskStatus::Done(_)));
+        let mut names: Vec<&str> = open.map(|t| t.due.node.as_str()).collect();
+        if names.is_empty() {
+            names = self.folded.facts.tasks.iter().map(|t| t.due.node.as_str()).collect();
+        }
+        names.dedup();
+        names.join(", ")
+    }
+
+    /// A finished thread, and one that waits in all its tasks, have nothing to do.
+    fn nothing_to_do(&self) -> Option<Ending> {
+        let facts = &self.folded.facts;
+        if facts.tasks.is_empty() {
+            return Some(Ending::Done);
+        }
+        let settled = facts.tasks.iter().enumerate().all(|(index, task)| match task.status {
+            TaskStatus::Done(_) => true,
+            TaskStatus::Open => facts.waits(&facts.task_id(index)),
+            TaskStatus::Failed(_) => false,
+        });
+        (settled && !facts.questions.is_empty()).then(|| Ending::Waiting(facts.questions.clone()))
+    }
+
+    fn take_input(&mut self, mut changes: Vec<Change>, env: &Env<'_>) -> Step<Result<(), Refusal>> {
+        let open: Vec<_> = self.folded.facts.questions.iter().map(|q| q.id).collect();
+        if !open.is_empty() {
+            self.record(Record::Closed(Closed { questions: open, why: CloseReason::Superseded, at: env.now }))?;
+        }
+        let (branch, step) = (self.folded.facts.branch, self.folded.facts.step_due());
+        let thread = &self.thread;
+        give_ids(&self.shape.schema, &mut changes, || format!("{thread}:{}:input@{}", branch.0, step.0));
+        self.record(Record::Input(Input { branch, step, changes }))?;
+        // The input is the result of the start: it is merged, and the start's edges fire.
+        match self.merge_step()? {
+            Ok(()) => Ok(Ok(())),
+            Err(super::RunFailure::Merge { source, .. }) => Ok(Err(Refusal::Input(source))),
+            Err(other) => Ok(Err(Refusal::Input(StateError::Value(crate::state::ValueError::new(other.to_string()))))),
+        }
+    }
+
+    /// The process ended while these effects were under way.
+    fn doubt_what_was_cut_off(&mut self, env: &Env<'_>) -> Step {
+        for index in 0..self.folded.facts.tasks.len() {
+            let task = self.folded.facts.task_id(index);
+            self.doubt(&task, &Doubt::Interrupted, env)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,77 @@
+//! The effect journal: what was started, what came of it, and what is in doubt.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Env, Live, Machine, Step};
+use crate::error::Failure;
+use crate::graph::doubt_schema;
+use crate::id::{EffectId, QuestionId, TaskId};
+use crate::log::{Cost, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted, QuestionKind, QuestionSpec, Record};
+
+/// What came of an effect.
+#[derive(Debug)]
+pub(crate) enum EffectOutcome {
+    Done { result: Value, cost: Cost },
+    NotPerformed(Failure),
+}
+
+impl Machine {
+    /// Whether that attempt of that task is the one that may write.
+    fn is_current(&self, index: usize, effect: &EffectId, attempt: u32) -> bool {
+        self.live.get(index) == Some(&Live::Running { attempt }) && self.folded.facts.index_of(&effect.task) == Some(index)
+    }
+
+    /// An effect that must not happen twice is about to be performed. False: the attempt is over and may not.
+    pub(crate) fn effect_starts(&mut self, index: usize, effect: EffectId, attempt: u32, env: &Env<'_>) -> Step<bool> {
+        if !self.is_current(index, &effect, attempt) {
+            return Ok(false);
+        }
+        self.record(Record::EffectStarted(EffectStarted { effect, attempt, at: env.now }))?;
+        Ok(true)
+    }
+
+    /// An effect has a certain outcome. False: the attempt is over, and its late word does not count.
+    pub(crate) fn effect_ended(&mut self, index: usize, effect: EffectId, attempt: u32, outcome: EffectOutcome) -> Step<bool> {
+        if !self.is_current(index, &effect, attempt) {
+            return Ok(false);
+        }
+        self.record(match outcome {
+            EffectOutcome::Done { result, cost } => Record::EffectDone(EffectDone { effect, result, cost }),
+            EffectOutcome::NotPerformed(failure) => Record::EffectFailed(EffectFailed { effect, failure }),
+        })?;
+        Ok(true)
+    }
+
+    /// Records the doubt about every effect of the task that has no certain outcome, and asks a person. True if there was one.
+    pub(super) fn doubt(&mut self, task: &TaskId, why: &Doubt, env: &Env<'_>) -> Step<bool> {
+        let doubtful = self.folded.facts.doubtful(task);
+        for effect in &doubtful {
+            self.doubt_one(effect, why, env)?;
+        }
+        Ok(!doubtful.is_empty())
+    }
+
+    pub(super) fn doubt_one(&mut self, effect: &EffectId, why: &Doubt, env: &Env<'_>) -> Step {
+        let spec = QuestionSpec {
+            key: Arc::clone(&effect.key),
+            occurrence: effect.occurrence,
+            kind: QuestionKind::Doubt(effect.clone()),
+            text: format!(
+                "Was the effect \"{}\" of node \"{}\" performed? It was started, but {why}.",
+                effect.key, effect.task.node
+            ),
+            show: Some(serde_json::json!({
+                "effect": &*effect.key,
+                "node": effect.task.node,
+                "idempotency_key": effect.idempotency_key(&self.thread),
+            })),
+            schema: doubt_schema(),
+            deadline_ms: None,
+        };
+        let question = spec.ask(QuestionId((env.new_id)()), effect.task.clone(), env.now);
+        self.record(Record::EffectDoubted(EffectDoubted { effect: effect.clone(), why: why.clone(), at: env.now }))?;
+        self.record(Record::Asked(Arc::new(question)))
+    }
+}

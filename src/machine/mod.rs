@@ -1,0 +1,270 @@
+//! What happens next: a state machine without async, clock or store.
+//!
+//! It is told what happened (a run begins, a task ended, an effect starts), answers with the records that say so and the
+//! commands that follow from them, and folds these records at once. The runner must append the records before it carries
+//! out a command; if that fails it drops the machine, and the log is the truth again.
+
+mod answer;
+mod begin;
+mod effect;
+mod step;
+mod task;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::clock::Timestamp;
+use crate::error::Failure;
+use crate::graph::Shape;
+use crate::id::{NodeName, StepNumber, TaskId, ThreadName};
+use crate::log::{FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, TaskStatus};
+use crate::state::StateError;
+
+pub(crate) use answer::{AnswerRefusal, GivenAnswer};
+pub(crate) use begin::{Begin, Refusal};
+pub(crate) use effect::EffectOutcome;
+pub(crate) use step::panic_text;
+pub(crate) use task::TaskEnd;
+
+/// Time, chance and new identifiers, as the caller hands them in.
+pub(crate) struct Env<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) new_id: &'a dyn Fn() -> Uuid,
+    pub(crate) jitter: &'a dyn Fn() -> f64,
+}
+
+/// What the runner has to do once the records are appended.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Start(Start),
+    /// Report `delay_over` after that time.
+    Wait {
+        index: usize,
+        step: StepNumber,
+        ms: u64,
+    },
+    End(Ending),
+}
+
+/// A task to start.
+#[derive(Debug)]
+pub(crate) struct Start {
+    pub(crate) index: usize,
+    pub(crate) node: usize,
+    pub(crate) task: TaskId,
+    pub(crate) attempt: u32,
+    pub(crate) payload: Option<Arc<Value>>,
+    pub(crate) journal: Journal,
+}
+
+/// How a run ends.
+#[derive(Debug)]
+pub(crate) enum Ending {
+    Done,
+    Waiting(Vec<Arc<Question>>),
+    Suspended,
+    Failed(RunFailure),
+}
+
+/// What a run can fail of.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RunFailure {
+    #[error("node \"{node}\" failed in attempt {attempt}: {failure}")]
+    Node { node: NodeName, attempt: u32, failure: Failure },
+    #[error(
+        "the limit of {limit} steps for one run is used up; what is done is kept: resume the thread, with a higher limit if need be"
+    )]
+    StepLimit { limit: u64 },
+    #[error("step {step} cannot be merged: {source}", step = .step.0)]
+    Merge { step: StepNumber, source: StateError },
+    #[error("the conditional edge after \"{node}\" {what}; it may lead to: {allowed}")]
+    Route { node: NodeName, what: String, allowed: String },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Live {
+    /// Not started in this run.
+    Idle,
+    Running {
+        attempt: u32,
+    },
+    /// Waits for its next attempt.
+    Delayed,
+}
+
+/// A thread in motion.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    shape: Arc<Shape>,
+    thread: ThreadName,
+    folded: Folded,
+    /// What this process does for each task of the step.
+    live: Vec<Live>,
+    running: usize,
+    running_by_node: HashMap<usize, usize>,
+    tasks_max: usize,
+    stopping: bool,
+    records: Vec<Record>,
+    commands: Vec<Command>,
+}
+
+/// A record that does not follow, or a state that cannot take a change: the log is damaged, or this is a bug.
+pub(crate) type Step<T = ()> = Result<T, FoldError>;
+
+impl Machine {
+    pub(crate) fn new(shape: Arc<Shape>, thread: ThreadName, folded: Folded, tasks_max: usize) -> Self {
+        let live = vec![Live::Idle; folded.facts.tasks.len()];
+        Self {
+            shape,
+            thread,
+            folded,
+            live,
+            running: 0,
+            running_by_node: HashMap::new(),
+            tasks_max: tasks_max.max(1),
+            stopping: false,
+            records: Vec::new(),
+            commands: Vec::new(),
+        }
+    }
+
+    pub(crate) fn folded(&self) -> &Folded {
+        &self.folded
+    }
+
+    pub(crate) fn take_records(&mut self) -> Vec<Record> {
+        std::mem::take(&mut self.records)
+    }
+
+    pub(crate) fn take_commands(&mut self) -> Vec<Command> {
+        std::mem::take(&mut self.commands)
+    }
+
+    /// Starts nothing new; the run ends as suspended when what is running has ended.
+    pub(crate) fn stop(&mut self, env: &Env<'_>) -> Step {
+        self.stopping = true;
+        self.go_on(env)
+    }
+
+    /// The wait before a task's next attempt is over.
+    pub(crate) fn delay_over(&mut self, index: usize, step: StepNumber, env: &Env<'_>) -> Step {
+        if step == self.folded.facts.step_due() && self.live.get(index) == Some(&Live::Delayed) {
+            self.live[index] = Live::Idle;
+            return self.go_on(env);
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, record: Record) -> Step {
+        self.folded.fold(&record)?;
+        self.records.push(record);
+        Ok(())
+    }
+
+    /// Starts what can start; when nothing is left to wait for, merges the step or ends the run.
+    fn go_on(&mut self, env: &Env<'_>) -> Step {
+        loop {
+            if !self.stopping {
+                self.start_ready();
+            }
+            let busy = self.running > 0 || (!self.stopping && self.live.contains(&Live::Delayed));
+            if busy {
+                return Ok(());
+            }
+            match self.verdict() {
+                None if self.stopping => return self.end(Ending::Suspended, env),
+                None => {
+                    if let Err(failure) = self.merge_step()? {
+                        return self.end(Ending::Failed(failure), env);
+                    }
+                }
+                Some(ending) => return self.end(ending, env),
+            }
+        }
+    }
+
+    /// How the run ends if nothing runs; `None` if there is a step to merge or to begin.
+    fn verdict(&self) -> Option<Ending> {
+        let facts = &self.folded.facts;
+        if facts.tasks.is_empty() {
+            return Some(Ending::Done);
+        }
+        for (index, task) in facts.tasks.iter().enumerate() {
+            if let TaskStatus::Failed(failure) = &task.status {
+                let (node, attempt) = (task.due.node.clone(), task.attempts);
+                return Some(Ending::Failed(RunFailure::Node { node, attempt, failure: failure.clone() }));
+            }
+            if self.stopping && !matches!(task.status, TaskStatus::Done(_)) && !facts.waits(&facts.task_id(index)) {
+                return Some(Ending::Suspended);
+            }
+        }
+        if !facts.questions.is_empty() {
+            return Some(Ending::Waiting(facts.questions.clone()));
+        }
+        if self.limit_reached() {
+            let limit = facts.run.as_ref().map_or(0, |run| run.started.steps_max);
+            return Some(Ending::Failed(RunFailure::StepLimit { limit }));
+        }
+        let all_done = facts.tasks.iter().all(|task| matches!(task.status, TaskStatus::Done(_)));
+        (!all_done).then_some(Ending::Suspended)
+    }
+
+    /// Whether the run has made all the steps it may, and would have to begin another one.
+    fn limit_reached(&self) -> bool {
+        let facts = &self.folded.facts;
+        let begun = facts.tasks.iter().any(|task| !matches!(task.status, TaskStatus::Open));
+        !begun && facts.run.as_ref().is_some_and(|run| run.steps >= run.started.steps_max)
+    }
+
+    fn start_ready(&mut self) {
+        if self.limit_reached() {
+            return;
+        }
+        for index in 0..self.live.len() {
+            if self.running >= self.tasks_max {
+                return;
+            }
+            let facts = &self.folded.facts;
+            if self.live[index] != Live::Idle || facts.tasks[index].status != TaskStatus::Open {
+                continue;
+            }
+            let task = facts.task_id(index);
+            let Some(node) = self.shape.index(&task.node) else { continue };
+            let running = self.running_by_node.get(&node).copied().unwrap_or(0);
+            if facts.waits(&task) || self.shape.nodes[node].policy.concurrency.is_some_and(|max| running >= max) {
+                continue;
+            }
+            self.start(index, node, task);
+        }
+    }
+
+    fn start(&mut self, index: usize, node: usize, task: TaskId) {
+        let facts = &self.folded.facts;
+        let attempt = facts.tasks[index].attempts + 1;
+        let journal = facts.journals.get(&task).cloned().unwrap_or_default();
+        let payload = facts.tasks[index].due.payload.clone();
+        self.live[index] = Live::Running { attempt };
+        self.running += 1;
+        if self.shape.nodes[node].policy.concurrency.is_some() {
+            *self.running_by_node.entry(node).or_default() += 1;
+        }
+        self.commands.push(Command::Start(Start { index, node, task, attempt, payload, journal }));
+    }
+
+    fn end(&mut self, ending: Ending, env: &Env<'_>) -> Step {
+        let outcome = match &ending {
+            Ending::Done => RunOutcome::Done,
+            Ending::Waiting(_) => RunOutcome::Waiting,
+            Ending::Suspended => RunOutcome::Suspended,
+            Ending::Failed(failure) => RunOutcome::Failed(failure.to_string()),
+        };
+        if let Some(run) = self.folded.facts.run.as_ref().map(|run| run.started.run) {
+            self.record(Record::RunEnded(RunEnded { run, outcome, at: env.now }))?;
+        }
+        self.commands.push(Command::End(ending));
+        Ok(())
+    }
+}

@@ -1,0 +1,201 @@
+//! Merges a step and finds what runs next.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::{Live, Machine, RunFailure, Step};
+use crate::graph::{END, Exits, RouteShape, START, Shape};
+use crate::id::{NodeName, Path};
+use crate::log::{Arrival, Due, Folded, Record, Source, Stepped, Target, TaskDone, TaskRef, TaskStatus};
+use crate::state::{Change, Op, StateCell, resolve};
+
+impl Machine {
+    /// Merges what the tasks of the step wrote, fires the edges, and makes the next step due.
+    ///
+    /// On a failure the state may hold what was never recorded: the caller ends the run, and the machine is dropped.
+    pub(super) fn merge_step(&mut self) -> Step<Result<(), RunFailure>> {
+        let step = self.folded.facts.step_due();
+        let done = self.results();
+        let input = self.folded.facts.input.clone();
+        let writes: Vec<(String, &[Change])> = match &input {
+            Some(changes) => vec![("the input".to_owned(), changes)],
+            None if done.len() == 1 && is_plain(&done[0].changes) => Vec::new(),
+            None => done.iter().map(|d| (format!("\"{}\"", d.task.node), &*d.changes)).collect(),
+        };
+        let resolved = match resolve(&self.folded.schema, self.folded.state.object(), &writes) {
+            Ok(resolved) => resolved,
+            Err(source) => return Ok(Err(RunFailure::Merge { step, source })),
+        };
+        let merged: Vec<TaskRef> = done.iter().map(|d| TaskRef { node: d.task.node.clone(), send: d.task.send }).collect();
+        // A route sees the state of the step's beginning with its own task's changes; alone in its step that is the merged state.
+        let alone = done.len() <= 1;
+        let before = (!alone).then(|| self.folded.state.clone());
+        self.folded.merge(&merged, &resolved)?;
+        let next = match self.next(&done, before.as_ref(), input.is_some()) {
+            Ok(next) => next,
+            Err(failure) => return Ok(Err(failure)),
+        };
+        let stepped = Stepped {
+            branch: self.folded.facts.branch,
+            path: Path::ROOT,
+            step,
+            source: Source::Loop,
+            merged,
+            resolved,
+            arrivals: next.arrivals,
+            due: next.edges.iter().map(|node| due(&self.shape, *node)).chain(next.sends).collect(),
+        };
+        self.folded.schedule(&stepped);
+        self.records.push(Record::Stepped(Box::new(stepped)));
+        self.live.clear();
+        self.live.resize(self.folded.facts.tasks.len(), Live::Idle);
+        Ok(Ok(()))
+    }
+
+    /// The pending results, in merge order.
+    fn results(&self) -> Vec<Arc<TaskDone>> {
+        let tasks = self.folded.facts.tasks.iter();
+        tasks
+            .filter_map(|task| match &task.status {
+                TaskStatus::Done(done) => Some(Arc::clone(done)),
+                _ => None,
+            })
+            .collect()
+    }
+
+    fn next(&self, done: &[Arc<TaskDone>], before: Option<&StateCell>, input: bool) -> Result<Next, RunFailure> {
+        let mut next = Next { edges: BTreeSet::new(), sends: Vec::new(), arrivals: self.folded.facts.arrivals.clone() };
+        if input {
+            next.fire(&self.shape, &NodeName::from(START), &self.shape.start, &self.folded.state)?;
+        }
+        for task in done {
+            let Some(node) = self.shape.index(&task.task.node) else { continue };
+            let exits = &self.shape.nodes[node].exits;
+            match before {
+                Some(before) if !exits.routes.is_empty() => {
+                    let seen = with_own_changes(before, &task.changes, &self.folded);
+                    next.fire(&self.shape, &task.task.node, exits, &seen)?;
+                }
+                _ => next.fire(&self.shape, &task.task.node, exits, &self.folded.state)?,
+            }
+            for target in task.goto.iter().flatten() {
+                next.aim(&self.shape, &task.task.node, target.clone(), &self.folded.state)?;
+            }
+        }
+        Ok(next)
+    }
+}
+
+/// Changes that a single writer cannot get wrong and that need no resolving.
+fn is_plain(changes: &[Change]) -> bool {
+    changes.iter().all(|change| matches!(change.op, Op::Set(_) | Op::Append(_) | Op::Patch(_) | Op::Put(_)))
+}
+
+fn with_own_changes(before: &StateCell, changes: &[Change], folded: &Folded) -> StateCell {
+    let mut seen = before.clone();
+    let own: Vec<Change> = changes
+        .iter()
+        .map(|change| match &change.op {
+            Op::Overwrite(value) => Change::new(change.field.clone(), Op::Set(value.clone())),
+            _ => change.clone(),
+        })
+        .collect();
+    // The same changes were merged a moment ago, so they apply.
+    if seen.apply(&own).is_err() { folded.state.clone() } else { seen }
+}
+
+fn due(shape: &Shape, node: usize) -> Due {
+    Due { node: shape.nodes[node].name.clone(), payload: None }
+}
+
+/// What runs next, as it is being collected.
+struct Next {
+    /// Nodes due by edges, each once, in declared order.
+    edges: BTreeSet<usize>,
+    sends: Vec<Due>,
+    arrivals: Vec<Arrival>,
+}
+
+impl Next {
+    /// Takes the exits of a node that has run.
+    fn fire(&mut self, shape: &Shape, name: &NodeName, exits: &Exits, state: &StateCell) -> Result<(), RunFailure> {
+        self.edges.extend(&exits.edges);
+        for join in &exits.joins {
+            self.arrive(shape, *join, name);
+        }
+        for route in &exits.routes {
+            for target in choose(name, route, state)? {
+                self.aim(shape, name, target, state)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn aim(&mut self, shape: &Shape, from: &NodeName, target: Target, state: &StateCell) -> Result<(), RunFailure> {
+        match target {
+            Target::Node(node) if node.as_str() == END => {}
+            Target::Node(node) => {
+                self.edges.insert(known(shape, from, &node)?);
+            }
+            Target::Send { node, payload } => {
+                known(shape, from, &node)?;
+                self.sends.push(Due { node, payload: Some(payload) });
+            }
+            Target::Past(node) => {
+                let passed = known(shape, from, &node)?;
+                self.fire(shape, &node, &shape.nodes[passed].exits, state)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A source of a join has run; with the last one the join fires and starts afresh.
+    fn arrive(&mut self, shape: &Shape, join: usize, source: &NodeName) {
+        let join = &shape.joins[join];
+        let place = self.arrivals.iter().position(|arrival| arrival.join == join.key).unwrap_or_else(|| {
+            self.arrivals.push(Arrival { join: Arc::clone(&join.key), arrived: Vec::new() });
+            self.arrivals.len() - 1
+        });
+        let arrived = &mut self.arrivals[place].arrived;
+        if !arrived.contains(source) {
+            arrived.push(source.clone());
+        }
+        if join.sources.iter().all(|needed| arrived.contains(needed)) {
+            self.arrivals.remove(place);
+            self.edges.insert(join.target);
+        }
+    }
+}
+
+fn known(shape: &Shape, from: &NodeName, node: &NodeName) -> Result<usize, RunFailure> {
+    shape.index(node).ok_or_else(|| RunFailure::Route {
+        node: from.clone(),
+        what: format!("gave \"{node}\", which is no node"),
+        allowed: shape.node_names(),
+    })
+}
+
+/// Asks a conditional edge, and checks what it gives against its declared targets.
+fn choose(from: &NodeName, route: &RouteShape, state: &StateCell) -> Result<Vec<Target>, RunFailure> {
+    let allowed = || {
+        let names = route.targets.iter().map(|name| if name.as_str() == END { "END" } else { name.as_str() });
+        names.collect::<Vec<_>>().join(", ")
+    };
+    let fail = |what: String| RunFailure::Route { node: from.clone(), what, allowed: allowed() };
+    let chosen = catch_unwind(AssertUnwindSafe(|| (route.choose)(state.object())));
+    let chosen = chosen.map_err(|panic| fail(format!("panicked: {}", panic_text(&*panic))))?;
+    for target in &chosen {
+        let (Target::Node(name) | Target::Past(name) | Target::Send { node: name, .. }) = target;
+        if !route.targets.contains(name) {
+            return Err(fail(format!("gave \"{name}\"")));
+        }
+    }
+    Ok(chosen)
+}
+
+/// The text of a panic, for errors.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
+}

@@ -1,0 +1,98 @@
+//! What is retried, and when: plain data and decisions, without a clock.
+
+use std::time::Duration;
+
+use crate::error::Class;
+
+/// How often a node is tried, and how long to wait in between.
+///
+/// The n-th delay is `first_delay` times 2^(n-1), at most `delay_max`, spread by up to a half with jitter so that many workers
+/// do not come back in step. A delay that the other side asked for (Retry-After) is kept if it is longer, up to `delay_max`.
+///
+/// ```
+/// use ferrata::{Class, Retry};
+/// use std::time::Duration;
+///
+/// let retry = Retry::transient(3).first_delay(Duration::from_millis(100));
+/// assert_eq!(retry.next_delay(1, Class::Transient, None, 0.0), Some(Duration::from_millis(100)));
+/// assert_eq!(retry.next_delay(2, Class::Transient, None, 0.0), Some(Duration::from_millis(200)));
+/// assert_eq!(retry.next_delay(3, Class::Transient, None, 0.0), None); // three attempts were made
+/// assert_eq!(retry.next_delay(1, Class::Deterministic, None, 0.0), None);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Retry {
+    attempts_max: u32,
+    unclassified: bool,
+    first_delay: Duration,
+    delay_max: Duration,
+}
+
+impl Retry {
+    /// One attempt only.
+    pub const NEVER: Self = Self {
+        attempts_max: 1,
+        unclassified: false,
+        first_delay: Duration::from_millis(200),
+        delay_max: Duration::from_secs(60),
+    };
+
+    /// At most `attempts_max` attempts, after failures that are transient.
+    pub const fn transient(attempts_max: u32) -> Self {
+        Self { attempts_max, ..Self::NEVER }
+    }
+
+    /// At most `attempts_max` attempts, after failures that are transient or unclassified.
+    pub const fn any(attempts_max: u32) -> Self {
+        Self { attempts_max, unclassified: true, ..Self::NEVER }
+    }
+
+    /// The first delay; 200 ms if not set.
+    #[must_use]
+    pub const fn first_delay(mut self, delay: Duration) -> Self {
+        self.first_delay = delay;
+        self
+    }
+
+    /// The longest delay; 60 s if not set.
+    #[must_use]
+    pub const fn delay_max(mut self, delay: Duration) -> Self {
+        self.delay_max = delay;
+        self
+    }
+
+    /// How often a node is tried in all.
+    pub const fn attempts_max(&self) -> u32 {
+        self.attempts_max
+    }
+
+    /// The wait before the next attempt after `attempts` of them failed, or `None` if there is none. `jitter` lies between 0 and 1.
+    pub fn next_delay(&self, attempts: u32, class: Class, asked: Option<Duration>, jitter: f64) -> Option<Duration> {
+        let again = match class {
+            Class::Transient => true,
+            Class::Unclassified => self.unclassified,
+            Class::Deterministic | Class::Terminal => false,
+        };
+        if !again || attempts >= self.attempts_max {
+            return None;
+        }
+        let doubled = self.first_delay.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1)));
+        let spread = doubled.mul_f64(1.0 + jitter.clamp(0.0, 1.0) / 2.0);
+        Some(spread.max(asked.unwrap_or_default()).min(self.delay_max))
+    }
+}
+
+impl Default for Retry {
+    fn default() -> Self {
+        Self::NEVER
+    }
+}
+
+/// What holds for the tasks of one node.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct NodePolicy {
+    pub(crate) retry: Retry,
+    /// Longest time for one attempt.
+    pub(crate) timeout: Option<Duration>,
+    /// How many tasks of the node run at once.
+    pub(crate) concurrency: Option<usize>,
+}

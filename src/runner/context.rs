@@ -1,0 +1,292 @@
+//! What a node can do besides computing: ask, perform effects, tell progress.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::future::{Future, pending};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context as Poll, Waker};
+
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
+
+use super::effect::Effect;
+use super::stream::{Announcer, Told};
+use crate::clock::Clock;
+use crate::error::{Failure, NodeError};
+use crate::graph::Asking;
+use crate::id::{EffectId, TaskId, ThreadName};
+use crate::log::{Cost, Journal, QuestionSpec};
+use crate::machine::EffectOutcome;
+use crate::state::to_value;
+
+/// What a task wants recorded while it runs. It goes on when the record is durable.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) index: usize,
+    pub(crate) attempt: u32,
+    pub(crate) effect: EffectId,
+    /// `None` if the effect is about to start.
+    pub(crate) outcome: Option<EffectOutcome>,
+    /// False: the attempt is over, and may do nothing more.
+    pub(crate) reply: oneshot::Sender<bool>,
+}
+
+/// One attempt of a task, as it is known to the node (through [`Context`]) and to the runner.
+pub(crate) struct Attempt {
+    pub(crate) thread: ThreadName,
+    pub(crate) task: TaskId,
+    pub(crate) index: usize,
+    pub(crate) number: u32,
+    pub(crate) journal: Journal,
+    pub(crate) requests: mpsc::UnboundedSender<Request>,
+    pub(crate) announcer: Announcer,
+    pub(crate) clock: Arc<dyn Clock>,
+    // A plain mutex: held for a few instructions, never across an await.
+    control: Mutex<Control>,
+}
+
+#[derive(Default)]
+struct Control {
+    /// The node waits for a person: nothing new may begin.
+    sealed: bool,
+    /// Effects that are under way.
+    in_flight: usize,
+    questions: Vec<QuestionSpec>,
+    doubts: Vec<(EffectId, Failure)>,
+    /// Uses of each key: effects (true) and questions (false).
+    uses: HashMap<(bool, Arc<str>), u32>,
+    cost: Cost,
+    waker: Option<Waker>,
+}
+
+/// What made a node pause.
+pub(crate) struct Pause {
+    pub(crate) questions: Vec<QuestionSpec>,
+    pub(crate) doubts: Vec<(EffectId, Failure)>,
+}
+
+impl Attempt {
+    #[allow(clippy::too_many_arguments, reason = "the parts of one attempt, gathered at one place")]
+    pub(crate) fn new(
+        thread: ThreadName,
+        task: TaskId,
+        index: usize,
+        number: u32,
+        journal: Journal,
+        requests: mpsc::UnboundedSender<Request>,
+        announcer: Announcer,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { thread, task, index, number, journal, requests, announcer, clock, control: Mutex::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Control> {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The pause, once nothing is under way any more.
+    pub(crate) fn pause(&self, context: &Poll<'_>) -> Option<Pause> {
+        let mut control = self.lock();
+        if control.sealed && control.in_flight == 0 {
+            return Some(Pause {
+                questions: std::mem::take(&mut control.questions),
+                doubts: std::mem::take(&mut control.doubts),
+            });
+        }
+        if control.in_flight > 0 && !control.waker.as_ref().is_some_and(|w| w.will_wake(context.waker())) {
+            control.waker = Some(context.waker().clone());
+        }
+        None
+    }
+
+    pub(crate) fn cost(&self) -> Cost {
+        self.lock().cost
+    }
+
+    /// Counts a use of a key.
+    pub(crate) fn next_use(&self, is_effect: bool, key: &Arc<str>) -> u32 {
+        let mut control = self.lock();
+        let count = control.uses.entry((is_effect, Arc::clone(key))).or_default();
+        *count += 1;
+        *count - 1
+    }
+
+    fn seal_with(&self, question: QuestionSpec) {
+        let mut control = self.lock();
+        control.sealed = true;
+        control.questions.push(question);
+    }
+
+    /// An effect failed and it is not known whether it happened: the node stops here.
+    pub(crate) fn seal_in_doubt(&self, effect: EffectId, failure: Failure) {
+        let mut control = self.lock();
+        control.sealed = true;
+        control.doubts.push((effect, failure));
+    }
+
+    /// Holds the pause back until the guard is dropped. `None`: the attempt is sealed, and nothing may begin.
+    pub(crate) fn enter(self: &Arc<Self>) -> Option<InFlight> {
+        let mut control = self.lock();
+        if control.sealed {
+            return None;
+        }
+        control.in_flight += 1;
+        Some(InFlight(Arc::clone(self)))
+    }
+
+    /// Has something recorded, and waits until it is durable.
+    pub(crate) async fn request(&self, effect: EffectId, outcome: Option<EffectOutcome>) -> bool {
+        let (reply, answer) = oneshot::channel();
+        let request = Request { index: self.index, attempt: self.number, effect, outcome, reply };
+        self.requests.send(request).is_ok() && answer.await.unwrap_or(false)
+    }
+}
+
+/// Marks an effect that is under way.
+pub(crate) struct InFlight(Arc<Attempt>);
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        let mut control = self.0.lock();
+        control.in_flight -= 1;
+        if control.in_flight == 0
+            && let Some(waker) = control.waker.take()
+        {
+            waker.wake();
+        }
+    }
+}
+
+/// What a node can do besides computing. Cloning it copies a pointer.
+#[derive(Clone)]
+pub struct Context {
+    pub(crate) attempt: Arc<Attempt>,
+}
+
+impl Context {
+    /// The thread.
+    pub fn thread(&self) -> &ThreadName {
+        &self.attempt.thread
+    }
+
+    /// The node that runs.
+    pub fn node(&self) -> &str {
+        self.attempt.task.node.as_str()
+    }
+
+    /// The task: the same over attempts and restarts.
+    pub fn task(&self) -> &TaskId {
+        &self.attempt.task
+    }
+
+    /// Which attempt this is, from 1.
+    pub fn attempt(&self) -> u32 {
+        self.attempt.number
+    }
+
+    /// Performs something that must not happen twice: a mail, a payment, a model call.
+    ///
+    /// `perform` gets an idempotency key for the outside system; it is the same over retries and restarts. When the node runs again, a recorded
+    /// result comes back without anything being performed. The same `key` may be used several times in one node: the n-th use is the n-th
+    /// effect, so the order of uses must not depend on anything but the state and earlier results.
+    ///
+    /// # Guarantees
+    ///
+    /// - The start is durable before `perform` is called, and the result before this returns.
+    /// - An effect that was started and has no certain outcome is never repeated in silence: the thread waits for a person who says
+    ///   whether it was performed. That is so when the process dies, the attempt runs out of time, the node drops this future,
+    ///   or `perform` fails with an error that does not say [`not_performed`](NodeError::not_performed).
+    ///
+    /// # Not guaranteed
+    ///
+    /// - Nothing outside knows of the engine: if the process dies between the act and its record, only a person, or the outside
+    ///   system by its idempotency key, can tell what happened.
+    /// - An effect declared [`repeatable`](Effect::repeatable) may happen more than once.
+    ///
+    /// ```
+    /// # use ferrata::{Context, END, Graph, Runner, START, State, View, store::MemoryStore};
+    /// # use serde::{Deserialize, Serialize};
+    /// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+    /// struct Order { id: String, receipt: Option<String> }
+    ///
+    /// async fn pay(state: View<Order>, ctx: Context) -> ferrata::Result<OrderUpdate> {
+    ///     let receipt: String = ctx.effect("pay", |key| async move { Ok(format!("{} paid with key {key}", state.id)) }).await?;
+    ///     Ok(Order::update().receipt(receipt))
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+    /// # let graph = Graph::<Order>::new("order").node("pay", pay).edge(START, "pay").edge("pay", END).build()?;
+    /// # let runner = Runner::new(graph, MemoryStore::new());
+    /// # let state = runner.thread("o").run(Order::update().id("7")).await?.done().unwrap();
+    /// # assert!(state.receipt.as_ref().unwrap().starts_with("7 paid with key "));
+    /// # Ok(()) }
+    /// ```
+    pub fn effect<'f, T, F, Fut>(&self, key: &str, perform: F) -> Effect<'f, T>
+    where
+        F: FnOnce(String) -> Fut + Send + 'f,
+        Fut: Future<Output = Result<T, NodeError>> + Send + 'f,
+    {
+        Effect::new(Arc::clone(&self.attempt), key.into(), perform)
+    }
+
+    /// Asks a person, and waits until they have answered, if need be for days and over restarts.
+    ///
+    /// The node is dropped here once its effects under way have ended. When the answer is there the node runs again from its start, with effects and
+    /// earlier answers taken from the log. The n-th use of a key in one node is the n-th question.
+    ///
+    /// ```
+    /// # use ferrata::{Ask, Answer, Context, END, Graph, Outcome, Runner, START, State, store::MemoryStore};
+    /// # use serde::{Deserialize, Serialize};
+    /// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+    /// struct Table { seats: Option<u32> }
+    ///
+    /// async fn book(ctx: Context) -> ferrata::Result<TableUpdate> {
+    ///     let seats = ctx.ask("seats", Ask::<u32>::new("For how many?")).await?;
+    ///     Ok(Table::update().seats(seats))
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+    /// # let graph = Graph::<Table>::new("table").node("book", book).edge(START, "book").edge("book", END).build()?;
+    /// let runner = Runner::new(graph, MemoryStore::new());
+    /// let Outcome::Waiting(questions) = runner.thread("t").run(Table::update()).await? else { panic!("it asks") };
+    /// let outcome = runner.thread("t").answer(questions[0].id, Answer::new(6).by("dana")).await?;
+    /// assert_eq!(outcome.done().unwrap().seats, Some(6));
+    /// # Ok(()) }
+    /// ```
+    pub async fn ask<Q: Asking>(&self, key: &str, question: Q) -> Result<Q::Answer, NodeError> {
+        let key: Arc<str> = key.into();
+        let occurrence = self.attempt.next_use(false, &key);
+        if let Some(answer) = self.attempt.journal.answer(&key, occurrence) {
+            return serde_json::from_value(answer.clone()).map_err(|error| {
+                NodeError::new(format!("the recorded answer to \"{key}\" does not fit what the node expects now: {error}"))
+                    .deterministic()
+            });
+        }
+        self.ask_spec(question.into_parts().spec(key, occurrence)).await
+    }
+
+    pub(crate) async fn ask_spec<T>(&self, spec: QuestionSpec) -> T {
+        self.attempt.seal_with(spec);
+        pending().await
+    }
+
+    /// Tells whoever watches the run. Not recorded, and lost if nobody watches.
+    pub fn emit<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), NodeError> {
+        if self.attempt.announcer.is_watched() {
+            let value = to_value(value)?;
+            self.attempt.announcer.tell(Told::Custom { node: self.attempt.task.node.clone(), value });
+        }
+        Ok(())
+    }
+
+    /// Adds tokens to what this attempt costs. For what an effect costs use [`Effect::tokens`].
+    pub fn spend_tokens(&self, input: u64, output: u64) {
+        let mut control = self.attempt.lock();
+        control.cost.input_tokens += input;
+        control.cost.output_tokens += output;
+    }
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context").field("task", &self.attempt.task).field("attempt", &self.attempt.number).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,209 @@
+//! The one loop: performs what the machine asks, and reports what happened.
+//!
+//! One turn: take in what has happened, append the records that follow from it, and only then answer those who waited for
+//! them, tell the watchers, and start what is due.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tracing::{Instrument, Span};
+
+use super::context::{Attempt, Context, Request};
+use super::error::Error;
+use super::handler::Startable;
+use super::stream::{Announcer, Told};
+use crate::clock::Clock;
+use crate::id::{Position, StepNumber, ThreadName};
+use crate::log::{Cost, Folded, RunOutcome, Snapshot, SnapshotMeter};
+use crate::machine::{Begin, Command, Ending, Env, Machine, Refusal, Start, TaskEnd};
+use crate::policy::NodePolicy;
+use crate::store::{Append, Store, ThreadStatus};
+
+/// A node as the loop sees it.
+pub(crate) struct Runnable {
+    pub(crate) start: Startable,
+    pub(crate) policy: NodePolicy,
+}
+
+/// What happened.
+enum Happened {
+    TaskEnded { index: usize, step: StepNumber, attempt: u32, end: TaskEnd, cost: Cost },
+    DelayOver { index: usize, step: StepNumber },
+}
+
+/// Someone who goes on when the records are durable.
+type Waiter = (oneshot::Sender<bool>, bool);
+
+pub(crate) struct Driver {
+    pub(crate) nodes: Arc<[Runnable]>,
+    pub(crate) store: Option<Arc<dyn Store>>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) thread: ThreadName,
+    pub(crate) machine: Machine,
+    /// Where the log ends.
+    pub(crate) position: Position,
+    pub(crate) meter: SnapshotMeter,
+    pub(crate) announcer: Announcer,
+}
+
+impl Driver {
+    /// Carries a run from its beginning to its end. When `stop` ends, nothing new is started and the run ends as suspended.
+    pub(crate) async fn run(
+        mut self,
+        begin: Begin,
+        steps_max: u64,
+        stop: impl Future<Output = ()>,
+    ) -> Result<(Ending, Machine), Error> {
+        let (sender, mut requests) = mpsc::unbounded_channel();
+        let mut tasks: JoinSet<Happened> = JoinSet::new();
+        let mut waiters: Vec<Waiter> = Vec::new();
+        let mut stop = std::pin::pin!(stop);
+        let mut stopping = false;
+        let begun: Result<(), Refusal> = self.with_env(|machine, env| machine.begin(begin, steps_max, env))?;
+        begun.map_err(|refusal| Error::refused(&self.thread, refusal))?;
+        loop {
+            self.commit().await?;
+            // A waiter that is gone needs no answer.
+            waiters.drain(..).for_each(|(reply, allowed)| _ = reply.send(allowed));
+            for command in self.machine.take_commands() {
+                match command {
+                    Command::Start(start) => self.start(start, &mut tasks, &sender),
+                    Command::Wait { index, step, ms } => {
+                        tasks.spawn(async move {
+                            tokio::time::sleep(Duration::from_millis(ms)).await;
+                            Happened::DelayOver { index, step }
+                        });
+                    }
+                    Command::End(ending) => return Ok((ending, self.machine)),
+                }
+            }
+            tokio::select! {
+                biased;
+                () = &mut stop, if !stopping => {
+                    stopping = true;
+                    self.with_env(Machine::stop)?;
+                }
+                Some(request) = requests.recv() => waiters.push(self.take_request(request)?),
+                Some(ended) = tasks.join_next() => self.take(ended)?,
+            }
+            // Whatever else has happened by now shares the append.
+            while let Ok(request) = requests.try_recv() {
+                waiters.push(self.take_request(request)?);
+            }
+            while let Some(ended) = tasks.try_join_next() {
+                self.take(ended)?;
+            }
+        }
+    }
+
+    fn with_env<T>(&mut self, act: impl FnOnce(&mut Machine, &Env<'_>) -> Result<T, crate::log::FoldError>) -> Result<T, Error> {
+        let clock = &self.clock;
+        let env = Env { now: clock.now(), new_id: &|| clock.new_id(), jitter: &|| clock.jitter() };
+        act(&mut self.machine, &env).map_err(|error| Error::damaged(&self.thread, error))
+    }
+
+    fn take(&mut self, happened: Result<Happened, tokio::task::JoinError>) -> Result<(), Error> {
+        match happened {
+            Ok(Happened::TaskEnded { index, step, attempt, end, cost }) => {
+                self.with_env(|machine, env| machine.task_ended((index, step), attempt, end, cost, env))
+            }
+            Ok(Happened::DelayOver { index, step }) => self.with_env(|machine, env| machine.delay_over(index, step, env)),
+            Err(error) => Err(Error::crashed(&error)),
+        }
+    }
+
+    fn take_request(&mut self, request: Request) -> Result<Waiter, Error> {
+        let Request { index, attempt, effect, outcome, reply } = request;
+        let allowed = self.with_env(|machine, env| match outcome {
+            None => machine.effect_starts(index, effect, attempt, env),
+            Some(outcome) => machine.effect_ended(index, effect, attempt, outcome),
+        })?;
+        Ok((reply, allowed))
+    }
+
+    /// Appends what the machine has recorded: one append, one truth.
+    async fn commit(&mut self) -> Result<(), Error> {
+        let records = self.machine.take_records();
+        if records.is_empty() {
+            return Ok(());
+        }
+        let count = records.len() as u64;
+        if let Some(store) = &self.store {
+            let folded = self.machine.folded();
+            let snapshot = if self.meter.is_due() { Some(Box::new(Snapshot::of(folded)?)) } else { None };
+            let append = Append {
+                thread: self.thread.clone(),
+                expected: self.position,
+                records: records.clone(),
+                snapshot,
+                status: status(folded),
+                at: self.clock.now(),
+            };
+            let appended = store.append(append).await?;
+            self.meter.appended(appended.record_bytes, appended.snapshot_bytes);
+        }
+        self.position.0 += count;
+        self.announcer.tell_records(&records, &self.machine.folded().state);
+        Ok(())
+    }
+
+    fn start(&self, start: Start, tasks: &mut JoinSet<Happened>, requests: &mpsc::UnboundedSender<Request>) {
+        let Start { index, node, task, attempt: number, payload, journal } = start;
+        let span = tracing::info_span!("attempt", task = %task, attempt = number);
+        self.announcer.tell(Told::TaskStarted { node: task.node.clone(), attempt: number });
+        let (step, clock) = (task.step, Arc::clone(&self.clock));
+        let attempt = Arc::new(Attempt::new(
+            self.thread.clone(),
+            task,
+            index,
+            number,
+            journal,
+            requests.clone(),
+            self.announcer.clone(),
+            Arc::clone(&clock),
+        ));
+        let runnable = &self.nodes[node];
+        let context = Context { attempt: Arc::clone(&attempt) };
+        let started = clock.now();
+        let limit = runnable.policy.timeout;
+        let nodes = Arc::clone(&self.nodes);
+        let state = self.machine.folded().state.clone();
+        let run = async move {
+            let end = {
+                let future = super::task::guarded_start(|| (nodes[node].start)(&state, payload, context));
+                drop(state);
+                match future {
+                    Ok(future) => super::task::run(future, &attempt, limit).await,
+                    Err(end) => end,
+                }
+            };
+            let cost = Cost { ms: clock.now().ms_since(started), ..attempt.cost() };
+            Happened::TaskEnded { index, step, attempt: number, end, cost }
+        };
+        // A span that nobody records costs nothing, wrapping the future in it does.
+        if span.is_disabled() {
+            tasks.spawn(run)
+        } else {
+            tasks.spawn(run.instrument(span))
+        };
+    }
+}
+
+/// What a thread is doing, as its records tell.
+pub(crate) fn status(folded: &Folded) -> ThreadStatus {
+    match folded.facts.run.as_ref().and_then(|run| run.ended.as_ref()) {
+        None => ThreadStatus::Running,
+        Some(RunOutcome::Done) => ThreadStatus::Done,
+        Some(RunOutcome::Waiting) => ThreadStatus::Waiting,
+        Some(RunOutcome::Suspended) => ThreadStatus::Suspended,
+        Some(RunOutcome::Failed(_)) => ThreadStatus::Failed,
+    }
+}
+
+/// The span of a run.
+pub(crate) fn run_span(graph: &str, thread: &ThreadName) -> Span {
+    tracing::info_span!("run", graph, thread = %thread)
+}

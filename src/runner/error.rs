@@ -1,0 +1,214 @@
+//! The error of the runner: one type, with a code and predicates.
+
+use std::fmt;
+
+use crate::error::{Class, Failure};
+use crate::id::{InvalidThreadName, NodeName, QuestionId, ThreadName};
+use crate::log::FoldError;
+use crate::machine::{AnswerRefusal, Refusal, RunFailure};
+use crate::state::{StateError, ValueError};
+use crate::store::StoreError;
+
+/// What went wrong with a run or a question to a thread.
+///
+/// The text says what to do. Programs decide by the predicates or by [`code`](Self::code), never by the text.
+///
+/// ```
+/// # use ferrata::{END, Graph, Runner, START, State, View, store::MemoryStore};
+/// # use serde::{Deserialize, Serialize};
+/// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+/// struct Count { n: u64 }
+///
+/// async fn divide(state: View<Count>) -> ferrata::Result<CountUpdate> {
+///     Ok(Count::update().n(100_u64.checked_div(state.n).ok_or_else(|| ferrata::NodeError::new("n is zero"))?))
+/// }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+/// # let graph = Graph::<Count>::new("count").node("divide", divide).edge(START, "divide").edge("divide", END).build()?;
+/// # let runner = Runner::new(graph, MemoryStore::new());
+/// let error = runner.thread("t").run(Count::update().n(0_u64)).await.unwrap_err();
+/// assert_eq!(error.code(), "node-failed");
+/// assert_eq!(error.node_failure().unwrap().0.as_str(), "divide");
+/// assert!(runner.thread("nobody").resume().await.unwrap_err().is_unknown_thread());
+/// # Ok(()) }
+/// ```
+pub struct Error {
+    kind: Box<Kind>,
+}
+
+#[derive(Debug, thiserror::Error)]
+enum Kind {
+    #[error(transparent)]
+    Name(#[from] InvalidThreadName),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("thread \"{thread}\" cannot be read: {source}")]
+    Damaged { thread: ThreadName, source: FoldError },
+    #[error("thread \"{thread}\" cannot be read by this program: {source}")]
+    Shape { thread: ThreadName, source: StateError },
+    #[error("thread \"{thread}\" belongs to graph \"{found}\", not to \"{expected}\"; use another thread name or another store")]
+    OtherGraph { thread: ThreadName, found: String, expected: String },
+    #[error("there is no thread \"{thread}\"; run it with an input first")]
+    UnknownThread { thread: ThreadName },
+    #[error("thread \"{thread}\" is already running in this process; wait for that run, or use another thread")]
+    Busy { thread: ThreadName },
+    #[error("thread \"{thread}\": {refusal}")]
+    Refused { thread: ThreadName, refusal: Refusal },
+    #[error("thread \"{thread}\": {refusal}")]
+    Answer { thread: ThreadName, refusal: AnswerRefusal },
+    #[error("thread \"{thread}\": question {question} was closed at {at} ms by {by} with {value}; it is answered once")]
+    Answered { thread: ThreadName, question: QuestionId, at: u64, by: String, value: String },
+    #[error("thread \"{thread}\": {failure}")]
+    Failed { thread: ThreadName, failure: RunFailure },
+    #[error("a value cannot be stored: {0}")]
+    Value(#[from] ValueError),
+    #[error("the state cannot be stored: {0}")]
+    State(#[from] StateError),
+    #[error("this runner has no store, so it keeps no threads; make it with a store to {what}")]
+    NoStore { what: &'static str },
+    #[error("the run ended before its time: {0}; the thread can be resumed")]
+    Crashed(String),
+}
+
+impl Error {
+    fn of(kind: Kind) -> Self {
+        Self { kind: Box::new(kind) }
+    }
+
+    pub(crate) fn damaged(thread: &ThreadName, source: FoldError) -> Self {
+        Self::of(Kind::Damaged { thread: thread.clone(), source })
+    }
+
+    pub(crate) fn shape(thread: &ThreadName, source: StateError) -> Self {
+        Self::of(Kind::Shape { thread: thread.clone(), source })
+    }
+
+    pub(crate) fn other_graph(thread: &ThreadName, found: &str, expected: &str) -> Self {
+        Self::of(Kind::OtherGraph { thread: thread.clone(), found: found.to_owned(), expected: expected.to_owned() })
+    }
+
+    pub(crate) fn unknown_thread(thread: &ThreadName) -> Self {
+        Self::of(Kind::UnknownThread { thread: thread.clone() })
+    }
+
+    pub(crate) fn busy(thread: &ThreadName) -> Self {
+        Self::of(Kind::Busy { thread: thread.clone() })
+    }
+
+    pub(crate) fn refused(thread: &ThreadName, refusal: Refusal) -> Self {
+        Self::of(match refusal {
+            Refusal::Fresh => Kind::UnknownThread { thread: thread.clone() },
+            refusal => Kind::Refused { thread: thread.clone(), refusal },
+        })
+    }
+
+    pub(crate) fn answer(thread: &ThreadName, refusal: AnswerRefusal) -> Self {
+        Self::of(Kind::Answer { thread: thread.clone(), refusal })
+    }
+
+    pub(crate) fn answered(thread: &ThreadName, question: QuestionId, at: u64, by: Option<&str>, value: String) -> Self {
+        let by = by.unwrap_or("somebody").to_owned();
+        Self::of(Kind::Answered { thread: thread.clone(), question, at, by, value })
+    }
+
+    pub(crate) fn failed(thread: &ThreadName, failure: RunFailure) -> Self {
+        Self::of(Kind::Failed { thread: thread.clone(), failure })
+    }
+
+    pub(crate) fn no_store(what: &'static str) -> Self {
+        Self::of(Kind::NoStore { what })
+    }
+
+    pub(crate) fn crashed(error: &tokio::task::JoinError) -> Self {
+        Self::of(Kind::Crashed(error.to_string()))
+    }
+
+    /// A word for the kind of error that stays the same.
+    pub fn code(&self) -> &'static str {
+        match &*self.kind {
+            Kind::Name(_) => "thread-name",
+            Kind::Store(StoreError::Moved { .. }) => "thread-moved",
+            Kind::Store(_) => "store",
+            Kind::Damaged { .. } => "log-damaged",
+            Kind::Shape { .. } => "state-shape",
+            Kind::OtherGraph { .. } => "other-graph",
+            Kind::UnknownThread { .. } => "thread-unknown",
+            Kind::Busy { .. } => "thread-busy",
+            Kind::Refused { refusal, .. } => match refusal {
+                Refusal::Fresh => "thread-unknown",
+                Refusal::Unfinished { .. } => "thread-unfinished",
+                Refusal::Waiting { .. } => "thread-waiting",
+                Refusal::Input(_) => "input",
+                Refusal::NodeGone { .. } => "node-gone",
+            },
+            Kind::Answer { refusal: AnswerRefusal::NotOpen(_), .. } => "question-unknown",
+            Kind::Answer { refusal: AnswerRefusal::Misfit { .. }, .. } => "answer-misfit",
+            Kind::Answered { .. } => "question-answered",
+            Kind::Failed { failure, .. } => match failure {
+                RunFailure::Node { .. } => "node-failed",
+                RunFailure::StepLimit { .. } => "step-limit",
+                RunFailure::Merge { .. } => "merge-conflict",
+                RunFailure::Route { .. } => "route",
+            },
+            Kind::Value(_) | Kind::State(_) => "value",
+            Kind::NoStore { .. } => "no-store",
+            Kind::Crashed(_) => "crashed",
+        }
+    }
+
+    /// The node that failed, and what it failed of.
+    pub fn node_failure(&self) -> Option<(&NodeName, &Failure)> {
+        match &*self.kind {
+            Kind::Failed { failure: RunFailure::Node { node, failure, .. }, .. } => Some((node, failure)),
+            _ => None,
+        }
+    }
+
+    /// Whether the thread is already running, here or elsewhere.
+    pub fn is_busy(&self) -> bool {
+        matches!(&*self.kind, Kind::Busy { .. } | Kind::Store(StoreError::Moved { .. }))
+    }
+
+    /// Whether there is no such thread.
+    pub fn is_unknown_thread(&self) -> bool {
+        self.code() == "thread-unknown"
+    }
+
+    /// Whether the limit of steps is used up.
+    pub fn is_step_limit(&self) -> bool {
+        self.code() == "step-limit"
+    }
+
+    /// Whether it is about the answer to a question, and the thread is as it was.
+    pub fn is_answer_refused(&self) -> bool {
+        matches!(&*self.kind, Kind::Answer { .. } | Kind::Answered { .. })
+    }
+
+    /// Whether trying the same again later may help: the node's failure was transient, or the thread was busy.
+    pub fn is_transient(&self) -> bool {
+        self.is_busy() || self.node_failure().is_some_and(|(_, failure)| failure.class == Class::Transient)
+    }
+}
+
+impl<T: Into<Kind>> From<T> for Error {
+    fn from(kind: T) -> Self {
+        Self::of(kind.into())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.kind.fmt(f)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} [{}]", self.kind, self.code())
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        std::error::Error::source(&*self.kind)
+    }
+}

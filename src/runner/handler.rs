@@ -1,0 +1,142 @@
+//! Functions as nodes: what their arguments can be, and how they are called.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::context::Context;
+use crate::error::NodeError;
+use crate::graph::{APPROVED, Handler, IntoNode, IntoReturn, Node, NodeReturn, PayloadType, QuestionNode, REJECTED, Verdict};
+use crate::state::{State, StateCell, View};
+
+pub(crate) type TaskFuture = Pin<Box<dyn Future<Output = Result<NodeReturn, NodeError>> + Send>>;
+
+/// A node that can be started, whatever its state type.
+pub(crate) type Startable = Arc<dyn Fn(&StateCell, Option<Arc<Value>>, Context) -> TaskFuture + Send + Sync>;
+
+/// What the graph keeps for the runner without looking into it.
+struct Function<S>(Box<dyn Fn(TaskInput<S>) -> TaskFuture + Send + Sync>);
+
+/// What a task gets.
+#[doc(hidden)]
+#[derive(Debug)]
+pub struct TaskInput<S> {
+    state: View<S>,
+    payload: Option<Arc<Value>>,
+    context: Context,
+}
+
+/// What can be an argument of a node: a view of the state, the context, or the payload.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be an argument of a node of a graph over `{S}`",
+    note = "an argument is `View<{S}>`, `Context`, or a payload that is `Deserialize`"
+)]
+pub trait FromTask<S>: Sized {
+    #[doc(hidden)]
+    fn payload() -> Option<PayloadType>;
+    #[doc(hidden)]
+    fn from_task(input: &TaskInput<S>) -> Result<Self, NodeError>;
+}
+
+impl<S: State> FromTask<S> for View<S> {
+    fn payload() -> Option<PayloadType> {
+        None
+    }
+
+    fn from_task(input: &TaskInput<S>) -> Result<Self, NodeError> {
+        Ok(input.state.clone())
+    }
+}
+
+impl<S> FromTask<S> for Context {
+    fn payload() -> Option<PayloadType> {
+        None
+    }
+
+    fn from_task(input: &TaskInput<S>) -> Result<Self, NodeError> {
+        Ok(input.context.clone())
+    }
+}
+
+impl<S, P: DeserializeOwned + 'static> FromTask<S> for P {
+    fn payload() -> Option<PayloadType> {
+        Some(PayloadType::of::<P>())
+    }
+
+    fn from_task(input: &TaskInput<S>) -> Result<Self, NodeError> {
+        let payload = input.payload.as_deref().unwrap_or(&Value::Null);
+        P::deserialize(payload)
+            .map_err(|error| NodeError::new(format!("the payload is no {}: {error}", std::any::type_name::<P>())).deterministic())
+    }
+}
+
+macro_rules! node_of {
+    ($($arg:ident),+) => {
+        impl<S, F, Fut, R, $($arg),+> IntoNode<S, ($($arg,)+)> for F
+        where
+            S: State,
+            F: Fn($($arg),+) -> Fut + Send + Sync + 'static,
+            Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
+            R: IntoReturn<S>,
+            $($arg: FromTask<S>),+
+        {
+            fn into_node(self) -> Node<S> {
+                let call = move |input: TaskInput<S>| -> TaskFuture {
+                    #[allow(non_snake_case, reason = "named as the types are")]
+                    let arguments = (|| Ok(($($arg::from_task(&input)?,)+)))();
+                    match arguments {
+                        #[allow(non_snake_case, reason = "named as the types are")]
+                        Ok(($($arg,)+)) => {
+                            let future = self($($arg),+);
+                            Box::pin(async move { future.await.map(IntoReturn::into_return) })
+                        }
+                        Err(error) => Box::pin(std::future::ready(Err(error))),
+                    }
+                };
+                let payload = None$(.or($arg::payload()))+;
+                Node::new(Handler::Function(Arc::new(Function::<S>(Box::new(call)))), payload)
+            }
+        }
+    };
+}
+node_of!(A);
+node_of!(A, B);
+node_of!(A, B, C);
+
+/// Makes a handler startable, so that the loop need not know the state's type.
+pub(crate) fn startable<S: State>(handler: Handler<S>) -> Startable {
+    match handler {
+        Handler::Function(function) => {
+            let function = function.downcast::<Function<S>>().expect("made by `into_node` above");
+            Arc::new(move |state, payload, context| (function.0)(TaskInput { state: state.view(), payload, context }))
+        }
+        Handler::Question(question) => Arc::new(move |state, _, context| Box::pin(ask(question.clone(), state.view(), context))),
+    }
+}
+
+/// A question node: asks, and when the answer is there says what becomes of it.
+async fn ask<S: State>(node: QuestionNode<S>, state: View<S>, context: Context) -> Result<NodeReturn, NodeError> {
+    let attempt = &context.attempt;
+    let Some(answer) = attempt.journal.answer(context.node(), 0).cloned() else {
+        let spec = node.spec(&state, context.node());
+        return context.ask_spec(spec).await;
+    };
+    if !node.is_approval {
+        return Ok(NodeReturn { update: take(&node, &state, answer)?, label: None });
+    }
+    match serde_json::from_value(answer)? {
+        Verdict::Approve => Ok(NodeReturn { label: Some(APPROVED), ..NodeReturn::default() }),
+        Verdict::Reject { .. } => Ok(NodeReturn { label: Some(REJECTED), ..NodeReturn::default() }),
+        Verdict::Edit { value } => Ok(NodeReturn { update: take(&node, &state, value)?, label: Some(APPROVED) }),
+    }
+}
+
+fn take<S>(node: &QuestionNode<S>, state: &S, answer: Value) -> Result<crate::state::Update, NodeError> {
+    match &node.take {
+        Some(take) => (take.apply)(state, answer),
+        None => Err(NodeError::new("the graph does not say what becomes of this answer").deterministic()),
+    }
+}

@@ -1,0 +1,79 @@
+//! One attempt of one task, from its start to its end.
+
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use super::context::{Attempt, Pause};
+use super::handler::TaskFuture;
+use crate::error::{Class, Failure, NodeError};
+use crate::graph::NodeReturn;
+use crate::machine::{TaskEnd, panic_text};
+
+enum Ended {
+    Returned(Result<NodeReturn, NodeError>),
+    Paused(Pause),
+    Panicked(String),
+}
+
+/// Runs a node's future until it returns, pauses for a person, panics, or its time is up.
+pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, limit: Option<Duration>) -> TaskEnd {
+    let ended = until_end(future, attempt);
+    let ended = match limit {
+        None => ended.await,
+        Some(limit) => match tokio::time::timeout(limit, ended).await {
+            Ok(ended) => ended,
+            Err(_) => return timed_out(limit),
+        },
+    };
+    match ended {
+        Ended::Returned(Ok(NodeReturn { update, label })) => match update.into_changes() {
+            Ok(changes) => TaskEnd::Done { changes, label },
+            Err(error) => {
+                failed(&NodeError::new(format!("its update holds a value that cannot be stored: {error}")).deterministic())
+            }
+        },
+        Ended::Returned(Err(error)) => failed(&error),
+        Ended::Paused(Pause { questions, doubts }) => TaskEnd::Paused { questions, doubts },
+        Ended::Panicked(text) => failed(&NodeError::new(format!("it panicked: {text}")).deterministic()),
+    }
+}
+
+async fn until_end(mut future: TaskFuture, attempt: &Arc<Attempt>) -> Ended {
+    poll_fn(|context| {
+        // A sealed node is polled only so that its effects under way can end.
+        if let Some(pause) = attempt.pause(context) {
+            return Poll::Ready(Ended::Paused(pause));
+        }
+        match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+            Ok(Poll::Ready(result)) => Poll::Ready(Ended::Returned(result)),
+            Ok(Poll::Pending) => match attempt.pause(context) {
+                Some(pause) => Poll::Ready(Ended::Paused(pause)),
+                None => Poll::Pending,
+            },
+            Err(panic) => Poll::Ready(Ended::Panicked(panic_text(&*panic))),
+        }
+    })
+    .await
+}
+
+fn failed(error: &NodeError) -> TaskEnd {
+    TaskEnd::Failed { failure: error.failure(), retry_after: error.delay(), timed_out: false }
+}
+
+fn timed_out(limit: Duration) -> TaskEnd {
+    let failure = Failure {
+        class: Class::Transient,
+        message: format!("it took longer than its {} ms", limit.as_millis()),
+        causes: Vec::new(),
+    };
+    TaskEnd::Failed { failure, retry_after: None, timed_out: true }
+}
+
+/// Calls a node's function, which may panic before it gives a future.
+pub(crate) fn guarded_start(start: impl FnOnce() -> TaskFuture) -> Result<TaskFuture, TaskEnd> {
+    catch_unwind(AssertUnwindSafe(start))
+        .map_err(|panic| failed(&NodeError::new(format!("it panicked: {}", panic_text(&*panic))).deterministic()))
+}

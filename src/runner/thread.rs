@@ -1,0 +1,317 @@
+//! The handle to a thread: what a program does with it.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tracing::Instrument;
+
+use super::driver::{Driver, run_span, status};
+use super::error::Error;
+use super::outcome::{Checkpoint, Outcome, Suspension, ThreadState};
+use super::stream::{Announcer, Events};
+use super::{Inner, names};
+use crate::graph::Answer;
+use crate::id::{InvalidThreadName, Position, QuestionId, ThreadName};
+use crate::log::{Entry, Folded, Question, Record, Report, SnapshotMeter, TaskStatus};
+use crate::machine::{Begin, Ending, GivenAnswer, Machine};
+use crate::state::{State, StateCell, Update};
+use crate::store::{Loaded, Store};
+
+/// How many steps a run may make if nobody says otherwise.
+const STEPS_MAX: u64 = 1_000;
+/// How many tasks of a run are at work at once if nobody says otherwise.
+const TASKS_MAX: usize = 1_000;
+
+/// A handle to a thread: what persists, one conversation or one piece of work.
+///
+/// Any number of handles may exist; one run at a time is made. A second one is refused with an error for which
+/// [`Error::is_busy`] holds, also if another runner over the same store makes it.
+///
+/// A run is a task of its own. If the future that waits for it is dropped, the run starts nothing new, what is under way ends
+/// and is recorded, and the thread can be resumed.
+#[must_use]
+pub struct Thread<S> {
+    inner: Arc<Inner<S>>,
+    name: Result<ThreadName, InvalidThreadName>,
+    steps_max: u64,
+    tasks_max: usize,
+    supersede: bool,
+}
+
+impl<S> Clone for Thread<S> {
+    fn clone(&self) -> Self {
+        let Self { inner, name, steps_max, tasks_max, supersede } = self;
+        let (inner, name) = (Arc::clone(inner), name.clone());
+        Self { inner, name, steps_max: *steps_max, tasks_max: *tasks_max, supersede: *supersede }
+    }
+}
+
+/// A thread as it was read: its fold, where its log ends, and how much stands behind the last snapshot.
+struct Opened {
+    folded: Folded,
+    meter: SnapshotMeter,
+}
+
+impl<S: State> Thread<S> {
+    pub(super) fn new(inner: Arc<Inner<S>>, name: &str) -> Self {
+        let name = ThreadName::new(name);
+        Self { inner, name, steps_max: STEPS_MAX, tasks_max: TASKS_MAX, supersede: false }
+    }
+
+    /// How many steps a run through this handle may make; 1,000 if not set. With the limit used up the run fails, what is done
+    /// stays done, and the thread can be resumed.
+    pub fn steps_max(mut self, steps: u64) -> Self {
+        self.steps_max = steps;
+        self
+    }
+
+    /// How many tasks a run through this handle has at work at once, at least 1; 1,000 if not set.
+    pub fn tasks_max(mut self, tasks: usize) -> Self {
+        self.tasks_max = tasks;
+        self
+    }
+
+    /// Lets new input through this handle drop unfinished work and open questions, which it else refuses to do.
+    pub fn supersede(mut self) -> Self {
+        self.supersede = true;
+        self
+    }
+
+    /// The thread's name.
+    pub fn name(&self) -> Result<&ThreadName, Error> {
+        self.name.as_ref().map_err(|error| error.clone().into())
+    }
+
+    /// Begins at the entry with new input. What the input does not write stays as it is.
+    ///
+    /// # Errors
+    ///
+    /// Unfinished work or open questions, unless the handle says [`supersede`](Self::supersede); a run that is going on; whatever fails in the run. All but
+    /// failures in the run itself leave the thread as it was.
+    pub async fn run(&self, input: impl Into<Update>) -> Result<Outcome<S>, Error> {
+        let begin = self.input(input)?;
+        self.spawn(begin, Announcer::silent())?.wait().await
+    }
+
+    /// Runs the input once, however often this is called: a fresh thread is run with it, an unfinished one is resumed, a waiting one
+    /// says what it waits for, a finished one gives its state. For programs that are started again after a crash.
+    pub async fn run_once(&self, input: impl Into<Update>) -> Result<Outcome<S>, Error> {
+        let fresh = self.open().await?.folded.facts.head.is_none();
+        if fresh { self.run(input).await } else { self.resume().await }
+    }
+
+    /// Continues the thread where it stands: after a crash, a failure, a step limit, or a stop. Tasks that have a result do not
+    /// run again. A thread that is finished gives its state, and one that waits gives its questions; nothing is recorded then.
+    pub async fn resume(&self) -> Result<Outcome<S>, Error> {
+        self.spawn(Begin::Resume, Announcer::silent())?.wait().await
+    }
+
+    /// Answers a question and continues the thread.
+    ///
+    /// # Errors
+    ///
+    /// A question that is not open (with who answered it, and when), an answer that does not fit its schema: nothing is recorded, and the
+    /// question stays as it was. Whatever fails in the run: the answer is recorded.
+    pub async fn answer(&self, question: QuestionId, answer: impl Into<Answer>) -> Result<Outcome<S>, Error> {
+        let Answer { value, by } = answer.into();
+        let result = self.spawn(Begin::Answer(GivenAnswer { question, value, by }), Announcer::silent())?.wait().await;
+        match result {
+            Err(error) if error.code() == "question-unknown" => Err(self.closed(question).await?.unwrap_or(error)),
+            result => result,
+        }
+    }
+
+    /// As [`run`](Self::run), to be watched.
+    pub fn stream(&self, input: impl Into<Update>) -> Result<Events<S>, Error> {
+        self.watch(self.input(input)?)
+    }
+
+    /// As [`resume`](Self::resume), to be watched.
+    pub fn stream_resume(&self) -> Result<Events<S>, Error> {
+        self.watch(Begin::Resume)
+    }
+
+    /// The thread as it stands.
+    pub async fn state(&self) -> Result<ThreadState<S>, Error> {
+        let Opened { folded, .. } = self.open().await?;
+        let name = self.name()?;
+        let Some(head) = folded.facts.head else { return Err(Error::unknown_thread(name)) };
+        let live = folded.live().map_err(|error| Error::damaged(name, error))?;
+        let open = folded.facts.tasks.iter().filter(|task| !matches!(task.status, TaskStatus::Done(_)));
+        Ok(ThreadState {
+            values: live.view(),
+            next: names(open.map(|task| &task.due.node)),
+            questions: folded.facts.questions.clone(),
+            status: status(&folded),
+            step: head.step,
+        })
+    }
+
+    /// The open questions; none if there is no such thread.
+    pub async fn questions(&self) -> Result<Vec<Arc<Question>>, Error> {
+        Ok(self.open().await?.folded.facts.questions)
+    }
+
+    /// All checkpoints, newest first. Costs as much as the thread's whole history.
+    pub async fn history(&self) -> Result<Vec<Checkpoint<S>>, Error> {
+        let name = self.name()?;
+        let mut folded = self.fresh();
+        let mut checkpoints = Vec::new();
+        for Entry { position, record } in self.log().await? {
+            folded.fold(&record).map_err(|error| Error::damaged(name, error))?;
+            if let (Record::Input(_) | Record::Stepped(_), Some(head)) = (&record, folded.facts.head) {
+                checkpoints.push(Checkpoint {
+                    position,
+                    branch: folded.facts.branch,
+                    step: head.step,
+                    source: head.source,
+                    values: folded.state.view(),
+                    next: names(folded.facts.tasks.iter().map(|task| &task.due.node)),
+                });
+            }
+        }
+        checkpoints.reverse();
+        Ok(checkpoints)
+    }
+
+    /// Every record of the thread, in order; none if there is no such thread.
+    pub async fn log(&self) -> Result<Vec<Entry>, Error> {
+        Ok(self.store("read the log")?.read(self.name()?, Position(0)).await?)
+    }
+
+    /// What the thread cost, by node.
+    pub async fn report(&self) -> Result<Report, Error> {
+        Ok(Report::of(&self.log().await?))
+    }
+
+    /// Removes everything of the thread. False if there is no such thread.
+    pub async fn delete(&self) -> Result<bool, Error> {
+        let name = self.name()?;
+        let _lease = self.inner.lease(name).ok_or_else(|| Error::busy(name))?;
+        Ok(self.store("delete a thread")?.delete(name).await?)
+    }
+
+    fn input(&self, input: impl Into<Update>) -> Result<Begin, Error> {
+        Ok(Begin::Input { changes: input.into().into_changes()?, supersede: self.supersede })
+    }
+
+    fn store(&self, what: &'static str) -> Result<&Arc<dyn Store>, Error> {
+        self.inner.store.as_ref().ok_or_else(|| Error::no_store(what))
+    }
+
+    fn watch(&self, begin: Begin) -> Result<Events<S>, Error> {
+        let (announcer, told) = Announcer::watched();
+        Ok(Events { told, run: self.spawn(begin, announcer)?, state: PhantomData })
+    }
+
+    /// Starts the run as a task of its own.
+    fn spawn(&self, begin: Begin, announcer: Announcer) -> Result<Running<S>, Error> {
+        let name = self.name()?.clone();
+        let lease = self.inner.lease(&name).ok_or_else(|| Error::busy(&name))?;
+        let (stop, stopped) = oneshot::channel::<()>();
+        let this = self.clone();
+        let span = run_span(self.inner.graph.name(), &name);
+        let run = async move {
+            let result = this.drive(begin, announcer, async { _ = stopped.await }).await;
+            drop(lease);
+            result
+        };
+        Ok(Running { handle: tokio::spawn(run.instrument(span)), _stop: stop })
+    }
+
+    async fn drive(&self, begin: Begin, announcer: Announcer, stop: impl Future<Output = ()>) -> Result<Outcome<S>, Error> {
+        let name = self.name()?;
+        let Opened { folded, meter } = self.open().await?;
+        let position = folded.facts.next;
+        let machine = Machine::new(Arc::clone(self.inner.shape()), name.clone(), folded, self.tasks_max);
+        if let Begin::Answer(answer) = &begin {
+            machine.check_answer(answer).map_err(|refusal| Error::answer(name, refusal))?;
+        }
+        let driver = Driver {
+            nodes: Arc::clone(&self.inner.nodes),
+            store: self.inner.store.clone(),
+            clock: Arc::clone(&self.inner.clock),
+            thread: name.clone(),
+            machine,
+            position,
+            meter,
+            announcer,
+        };
+        let (ending, machine) = driver.run(begin, self.steps_max, stop).await?;
+        match ending {
+            Ending::Done => Ok(Outcome::Done(machine.folded().state.view())),
+            Ending::Waiting(questions) => Ok(Outcome::Waiting(questions)),
+            Ending::Suspended => Ok(Outcome::Suspended(Suspension::Dropped)),
+            Ending::Failed(failure) => Err(Error::failed(name, failure)),
+        }
+    }
+
+    fn fresh(&self) -> Folded {
+        let schema = &self.inner.shape().schema;
+        Folded::new(Arc::clone(schema), StateCell::new(S::empty(schema)))
+    }
+
+    /// Reads the thread: the newest snapshot, and what follows it.
+    async fn open(&self) -> Result<Opened, Error> {
+        let name = self.name()?;
+        let Some(store) = &self.inner.store else {
+            return Ok(Opened { folded: self.fresh(), meter: SnapshotMeter::default() });
+        };
+        let Loaded { snapshot, snapshot_bytes, entries, record_bytes } = store.load(name).await?;
+        let mut folded = match snapshot {
+            Some(snapshot) => {
+                let schema = Arc::clone(&self.inner.shape().schema);
+                snapshot.restore::<S>(schema).map_err(|error| Error::shape(name, error))?
+            }
+            None => self.fresh(),
+        };
+        for entry in &entries {
+            if let Record::Opened(opened) = &entry.record {
+                self.check_graph(name, &opened.graph)?;
+            }
+            folded.fold(&entry.record).map_err(|error| Error::damaged(name, error))?;
+        }
+        if let Some(opened) = &folded.facts.opened {
+            self.check_graph(name, &opened.graph)?;
+        }
+        Ok(Opened { folded, meter: SnapshotMeter::new(record_bytes, snapshot_bytes) })
+    }
+
+    fn check_graph(&self, name: &ThreadName, found: &str) -> Result<(), Error> {
+        let expected = self.inner.graph.name();
+        if found == expected { Ok(()) } else { Err(Error::other_graph(name, found, expected)) }
+    }
+
+    /// The error for a question that is not open any more.
+    async fn closed(&self, question: QuestionId) -> Result<Option<Error>, Error> {
+        let answered = self.log().await?.into_iter().rev().find_map(|entry| match entry.record {
+            Record::Answered(answered) if answered.question == question => Some(answered),
+            _ => None,
+        });
+        let name = self.name()?;
+        Ok(answered.map(|a| Error::answered(name, question, a.at.0, a.by.as_deref(), a.value.to_string())))
+    }
+}
+
+/// A run that goes on in a task of its own, and is told to stop when this is dropped.
+pub(crate) struct Running<S> {
+    handle: JoinHandle<Result<Outcome<S>, Error>>,
+    _stop: oneshot::Sender<()>,
+}
+
+impl<S> Running<S> {
+    pub(crate) async fn wait(self) -> Result<Outcome<S>, Error> {
+        // Not destructured: the stop signal must live until the run has ended.
+        let Self { handle, _stop } = self;
+        handle.await.unwrap_or_else(|error| Err(Error::crashed(&error)))
+    }
+}
+
+impl<S> fmt::Debug for Thread<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Thread").field("name", &self.name).finish_non_exhaustive()
+    }
+}
