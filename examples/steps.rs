@@ -15,7 +15,8 @@
 //! Exit code 0: done; 3: it waits for an answer (`--answer true|false`); 4: an effect is in doubt (`--answer true`: it was performed).
 //!
 //! For tests: `--pause-at NAME` lets only that node or effect pause; `--halt before:N|after:N` stands still before or after the
-//! N-th append of this process, after the line `halted` in the trace.
+//! N-th append of this process, after the line `halted` in the trace; `--trace-records` adds a line `NAME recorded` once a
+//! node's result is durable.
 
 use std::fs::OpenOptions;
 use std::io::Write;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use ferrata::log::{Entry, Record};
 use ferrata::store::{Append, Appended, Loaded, Pending, RedbStore, Store, ThreadInfo};
 use ferrata::{
     Answer, Approval, BuildError, Context, END, Graph, IntoNode, NodeError, Outcome, Position, Runner, START, State, ThreadName,
@@ -146,6 +148,7 @@ struct Halting {
     inner: RedbStore,
     bench: Arc<Bench>,
     halt: Option<(When, u64)>,
+    trace_records: bool,
     appends: AtomicU64,
 }
 
@@ -167,9 +170,13 @@ impl Halting {
 impl Store for Halting {
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         let number = self.appends.fetch_add(1, Ordering::Relaxed) + 1;
+        let done: Vec<String> = append.records.iter().filter_map(finished_node).collect();
         Box::pin(async move {
             self.halt_if(When::Before, number).await;
             let appended = self.inner.append(append).await?;
+            for node in done.iter().filter(|_| self.trace_records) {
+                self.bench.trace(&format!("{node} recorded")).expect("the trace can be written");
+            }
             self.halt_if(When::After, number).await;
             Ok(appended)
         })
@@ -179,7 +186,7 @@ impl Store for Halting {
         self.inner.load(thread)
     }
 
-    fn read<'a>(&'a self, thread: &'a ThreadName, from: Position) -> Pending<'a, Vec<ferrata::log::Entry>> {
+    fn read<'a>(&'a self, thread: &'a ThreadName, from: Position) -> Pending<'a, Vec<Entry>> {
         self.inner.read(thread, from)
     }
 
@@ -192,17 +199,25 @@ impl Store for Halting {
     }
 }
 
+fn finished_node(record: &Record) -> Option<String> {
+    match record {
+        Record::TaskDone(done) => Some(done.task.node.to_string()),
+        _ => None,
+    }
+}
+
 struct Options {
     graph: String,
     store: PathBuf,
     bench: Arc<Bench>,
     answer: Option<bool>,
     halt: Option<(When, u64)>,
+    trace_records: bool,
 }
 
 fn options() -> Result<Options, String> {
     let (mut graph, mut store, mut trace, mut pause_at, mut answer, mut halt) = (None, None, None, None, None, None);
-    let mut pause = Duration::ZERO;
+    let (mut pause, mut trace_records) = (Duration::ZERO, false);
     let mut arguments = std::env::args().skip(1);
     while let Some(name) = arguments.next() {
         let mut value = || arguments.next().ok_or_else(|| format!("{name} needs a value"));
@@ -213,13 +228,15 @@ fn options() -> Result<Options, String> {
             "--pause-ms" => pause = Duration::from_millis(value()?.parse().map_err(|_| "--pause-ms takes a whole number")?),
             "--pause-at" => pause_at = Some(value()?),
             "--answer" => answer = Some(value()?.parse().map_err(|_| "--answer takes true or false")?),
+            "--trace-records" => trace_records = true,
             "--halt" => halt = Some(parse_halt(&value()?)?),
             other => return Err(format!("unknown option {other}; the options are described at the top of examples/steps.rs")),
         }
     }
     let trace = trace.ok_or("--trace FILE is missing")?;
     let bench = Arc::new(Bench { trace, pause, pause_at });
-    Ok(Options { graph: graph.ok_or("--graph is missing")?, store: store.ok_or("--store FILE is missing")?, bench, answer, halt })
+    let (graph, store) = (graph.ok_or("--graph is missing")?, store.ok_or("--store FILE is missing")?);
+    Ok(Options { graph, store, bench, answer, halt, trace_records })
 }
 
 fn parse_halt(text: &str) -> Result<(When, u64), String> {
@@ -232,9 +249,9 @@ fn parse_halt(text: &str) -> Result<(When, u64), String> {
 }
 
 async fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let Options { graph: name, store, bench, answer, halt } = options()?;
+    let Options { graph: name, store, bench, answer, halt, trace_records } = options()?;
     let graph = graph(&name, &bench)?;
-    let store = Halting { inner: RedbStore::open(store)?, bench, halt, appends: AtomicU64::new(0) };
+    let store = Halting { inner: RedbStore::open(store)?, bench, halt, trace_records, appends: AtomicU64::new(0) };
     let runner = Runner::new(graph, store);
     let thread = runner.thread("steps");
     let mut outcome = thread.run_once(Steps::update()).await?;

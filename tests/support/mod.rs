@@ -1,0 +1,97 @@
+//! What several tests share: examples as real processes, and waiting for what they do.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use ferrata::log::{Entry, Record};
+use ferrata::store::{RedbStore, Store};
+use ferrata::{Position, ThreadName};
+
+/// The built example of that name. Built here, so that `cargo test --test kill` never runs an old one.
+pub(crate) fn example(name: &'static str) -> PathBuf {
+    static BUILT: OnceLock<()> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        let status = Command::new(env!("CARGO"))
+            .args(["build", "--quiet", "--examples"])
+            .current_dir(env!("CARGO_MANIFEST_DIR"))
+            .status()
+            .expect("cargo runs");
+        assert!(status.success(), "the examples are built");
+    });
+    let tests = std::env::current_exe().expect("a test has a path");
+    tests.ancestors().nth(2).expect("target/debug/deps/test").join("examples").join(name)
+}
+
+/// A process that is killed when the test is through with it, whatever way it ends.
+pub(crate) struct Process(Child);
+
+impl Process {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts"))
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.0.try_wait().expect("the process can be asked").is_some()
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub(crate) fn kill(&mut self) {
+        self.0.kill().expect("the process can be killed");
+        self.0.wait().expect("the process ends");
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Waits until the condition holds; false if `process` ended before. Panics after a minute.
+pub(crate) fn wait_until(process: &mut Process, mut holds: impl FnMut() -> bool) -> bool {
+    for _ in 0..30_000 {
+        if holds() {
+            return true;
+        }
+        if process.has_ended() {
+            return holds();
+        }
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    panic!("what the test waits for has not happened within a minute");
+}
+
+pub(crate) fn lines(path: &Path) -> Vec<String> {
+    std::fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
+}
+
+pub(crate) fn text(output: &Output) -> String {
+    format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// Every record of a thread, read from the file as a new process would.
+pub(crate) fn log_of(store: &Path, thread: &str) -> Vec<Entry> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let thread = ThreadName::new(thread).expect("a good name");
+    runtime.block_on(async {
+        let store = RedbStore::open(store).expect("the store opens");
+        store.read(&thread, Position(0)).await.expect("the log is read")
+    })
+}
+
+/// The nodes whose result is recorded, and the effects whose result is.
+pub(crate) fn recorded(entries: &[Entry]) -> (Vec<String>, Vec<String>) {
+    let (mut nodes, mut effects) = (Vec::new(), Vec::new());
+    for entry in entries {
+        match &entry.record {
+            Record::TaskDone(done) => nodes.push(done.task.node.to_string()),
+            Record::EffectDone(done) => effects.push(done.effect.key.to_string()),
+            _ => {}
+        }
+    }
+    (nodes, effects)
+}
