@@ -203,11 +203,11 @@ impl<S: State> GraphBuilder<S> {
     }
 
     /// As [`route`](Self::route), with a list of the names that `choose` may give.
-    pub fn route_to<'n>(
+    pub fn route_to<'n, N: Into<NodeName>>(
         mut self,
         from: &str,
         targets: impl IntoIterator<Item = &'n str>,
-        choose: impl Fn(&S) -> &str + Send + Sync + 'static,
+        choose: impl Fn(&S) -> N + Send + Sync + 'static,
     ) -> Self {
         let choose = Arc::new(move |state: &dyn StateObject| vec![Target::Node(choose(typed(state)).into())]);
         let to = targets.into_iter().map(NodeName::from).collect();
