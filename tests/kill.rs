@@ -162,7 +162,16 @@ fn the_input_survives_a_kill_in_the_first_node() {
     assert!(bench.kill_when(&["--pause-at", "a", "--pause-ms", "600000"], &["a start"]));
     let kinds: Vec<String> = log_of(&bench.store(), "steps")
         .iter()
-        .map(|entry| serde_json::to_value(&entry.record).expect("a record is JSON").as_object().expect("tagged").keys().next().expect("tagged").clone())
+        .map(|entry| {
+            serde_json::to_value(&entry.record)
+                .expect("a record is JSON")
+                .as_object()
+                .expect("tagged")
+                .keys()
+                .next()
+                .expect("tagged")
+                .clone()
+        })
         .collect();
     assert_eq!(kinds, ["opened", "run_started", "input", "stepped"]);
     assert_eq!(bench.go_on()["state"]["log"], serde_json::json!(["a", "b", "c"]));

@@ -11,7 +11,8 @@ use std::time::Duration;
 use ferrata::log::{Record, Source};
 use ferrata::store::{MemoryStore, RedbStore, ThreadStatus};
 use ferrata::{
-    Class, Context, END, Error, Event, Graph, GraphBuilder, IntoNode, NodeError, Outcome, Retry, Route, Runner, START, State, View,
+    Class, Context, END, Error, Event, Graph, GraphBuilder, IntoNode, NodeError, Outcome, Retry, Route, Runner, START, State,
+    View,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -94,7 +95,10 @@ enum Again {
 
 fn loop_graph() -> GraphBuilder<Work> {
     let round = |s: View<Work>| async move { Ok(Work::update().n(s.n + 1).push_log(format!("round {}", s.n + 1))) };
-    graph().node("round", round).edge(START, "round").route("round", |s: &Work| if s.n < s.limit { Again::Round } else { Again::End })
+    graph()
+        .node("round", round)
+        .edge(START, "round")
+        .route("round", |s: &Work| if s.n < s.limit { Again::Round } else { Again::End })
 }
 
 #[tokio::test]
@@ -373,8 +377,8 @@ async fn a_stream_tells_what_is_durable_and_ends_with_the_outcome() {
             other => format!("{other:?}"),
         });
     }
-    let expected =
-        ["step 0: n 7, []", "a starts, attempt 1", "a tells \"half way\"", "a writes log", "step 1: n 7, [\"a\"]"].map(str::to_owned);
+    let expected = ["step 0: n 7, []", "a starts, attempt 1", "a tells \"half way\"", "a writes log", "step 1: n 7, [\"a\"]"]
+        .map(str::to_owned);
     assert_eq!(seen, expected);
     assert!(matches!(events.outcome().await, Ok(Outcome::Done(_))));
 }

@@ -29,6 +29,11 @@ impl Snapshot {
         self.facts.next
     }
 
+    /// The schema that the thread began with.
+    pub(crate) fn schema(&self) -> Option<Schema> {
+        self.facts.opened.as_ref().map(|opened| opened.schema.clone())
+    }
+
     pub(crate) fn restore<S: State>(self, schema: Arc<Schema>) -> Result<Folded, StateError> {
         let state = StateCell::new(S::decode(&schema, self.state)?);
         Ok(Folded { schema, state, facts: self.facts })

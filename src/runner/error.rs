@@ -6,7 +6,7 @@ use crate::error::{Class, Failure};
 use crate::id::{InvalidThreadName, NodeName, QuestionId, ThreadName};
 use crate::log::FoldError;
 use crate::machine::{AnswerRefusal, Refusal, RunFailure};
-use crate::state::{StateError, ValueError};
+use crate::state::{Schema, StateError, ValueError};
 use crate::store::StoreError;
 
 /// What went wrong with a run or a question to a thread.
@@ -43,8 +43,11 @@ enum Kind {
     Store(#[from] StoreError),
     #[error("thread \"{thread}\" cannot be read: {source}")]
     Damaged { thread: ThreadName, source: FoldError },
-    #[error("thread \"{thread}\" cannot be read by this program: {source}")]
-    Shape { thread: ThreadName, source: StateError },
+    #[error(
+        "thread \"{thread}\" was stored as {stored}, and the program's state is {known}: {source}; nothing was changed: give new fields a \
+         serde default, or finish the thread with the old program"
+    )]
+    Shape { thread: ThreadName, stored: String, known: String, source: StateError },
     #[error("thread \"{thread}\" belongs to graph \"{found}\", not to \"{expected}\"; use another thread name or another store")]
     OtherGraph { thread: ThreadName, found: String, expected: String },
     #[error("there is no thread \"{thread}\"; run it with an input first")]
@@ -57,6 +60,8 @@ enum Kind {
     Answer { thread: ThreadName, refusal: AnswerRefusal },
     #[error("thread \"{thread}\": question {question} was closed at {at} ms by {by} with {value}; it is answered once")]
     Answered { thread: ThreadName, question: QuestionId, at: u64, by: String, value: String },
+    #[error("thread \"{thread}\": question {question} was closed at {at} ms without an answer, since new input took its place")]
+    Closed { thread: ThreadName, question: QuestionId, at: u64 },
     #[error("thread \"{thread}\": {failure}")]
     Failed { thread: ThreadName, failure: RunFailure },
     #[error("a value cannot be stored: {0}")]
@@ -78,8 +83,8 @@ impl Error {
         Self::of(Kind::Damaged { thread: thread.clone(), source })
     }
 
-    pub(crate) fn shape(thread: &ThreadName, source: StateError) -> Self {
-        Self::of(Kind::Shape { thread: thread.clone(), source })
+    pub(crate) fn shape(thread: &ThreadName, stored: &Schema, known: &Schema, source: StateError) -> Self {
+        Self::of(Kind::Shape { thread: thread.clone(), stored: stored.shape(), known: known.shape(), source })
     }
 
     pub(crate) fn other_graph(thread: &ThreadName, found: &str, expected: &str) -> Self {
@@ -108,6 +113,10 @@ impl Error {
     pub(crate) fn answered(thread: &ThreadName, question: QuestionId, at: u64, by: Option<&str>, value: String) -> Self {
         let by = by.unwrap_or("somebody").to_owned();
         Self::of(Kind::Answered { thread: thread.clone(), question, at, by, value })
+    }
+
+    pub(crate) fn closed(thread: &ThreadName, question: QuestionId, at: u64) -> Self {
+        Self::of(Kind::Closed { thread: thread.clone(), question, at })
     }
 
     pub(crate) fn failed(thread: &ThreadName, failure: RunFailure) -> Self {
@@ -143,6 +152,7 @@ impl Error {
             Kind::Answer { refusal: AnswerRefusal::NotOpen(_), .. } => "question-unknown",
             Kind::Answer { refusal: AnswerRefusal::Misfit { .. }, .. } => "answer-misfit",
             Kind::Answered { .. } => "question-answered",
+            Kind::Closed { .. } => "question-closed",
             Kind::Failed { failure, .. } => match failure {
                 RunFailure::Node { .. } => "node-failed",
                 RunFailure::StepLimit { .. } => "step-limit",
@@ -180,7 +190,7 @@ impl Error {
 
     /// Whether it is about the answer to a question, and the thread is as it was.
     pub fn is_answer_refused(&self) -> bool {
-        matches!(&*self.kind, Kind::Answer { .. } | Kind::Answered { .. })
+        matches!(&*self.kind, Kind::Answer { .. } | Kind::Answered { .. } | Kind::Closed { .. })
     }
 
     /// Whether trying the same again later may help: the node's failure was transient, or the thread was busy.

@@ -15,9 +15,9 @@ use super::stream::{Announcer, Events};
 use super::{Inner, names};
 use crate::graph::Answer;
 use crate::id::{InvalidThreadName, Position, QuestionId, ThreadName};
-use crate::log::{Entry, Folded, Question, Record, Report, SnapshotMeter, TaskStatus};
+use crate::log::{Entry, FoldError, Folded, Question, Record, Report, Snapshot, SnapshotMeter, TaskStatus};
 use crate::machine::{Begin, Ending, GivenAnswer, Machine};
-use crate::state::{State, StateCell, Update};
+use crate::state::{Schema, State, StateCell, Update};
 use crate::store::{Loaded, Store};
 
 /// How many steps a run may make if nobody says otherwise.
@@ -261,23 +261,36 @@ impl<S: State> Thread<S> {
             return Ok(Opened { folded: self.fresh(), meter: SnapshotMeter::default() });
         };
         let Loaded { snapshot, snapshot_bytes, entries, record_bytes } = store.load(name).await?;
-        let mut folded = match snapshot {
-            Some(snapshot) => {
-                let schema = Arc::clone(&self.inner.shape().schema);
-                snapshot.restore::<S>(schema).map_err(|error| Error::shape(name, error))?
-            }
-            None => self.fresh(),
-        };
-        for entry in &entries {
-            if let Record::Opened(opened) = &entry.record {
-                self.check_graph(name, &opened.graph)?;
-            }
-            folded.fold(&entry.record).map_err(|error| Error::damaged(name, error))?;
-        }
+        let stored = snapshot.as_ref().and_then(Snapshot::schema).or_else(|| entries.first().and_then(schema_of));
+        let folded = self.fold::<S>(snapshot, &entries, stored.as_ref()).map_err(|error| match (error, &stored) {
+            (FoldError::State(source), Some(stored)) => Error::shape(name, stored, &self.inner.shape().schema, source),
+            (error, _) => Error::damaged(name, error),
+        })?;
         if let Some(opened) = &folded.facts.opened {
             self.check_graph(name, &opened.graph)?;
         }
         Ok(Opened { folded, meter: SnapshotMeter::new(record_bytes, snapshot_bytes) })
+    }
+
+    fn fold<T: State>(
+        &self,
+        snapshot: Option<Snapshot>,
+        entries: &[Entry],
+        stored: Option<&Schema>,
+    ) -> Result<Folded, FoldError> {
+        let schema = &self.inner.shape().schema;
+        let mut folded = match snapshot {
+            Some(snapshot) => snapshot.restore::<T>(Arc::clone(schema))?,
+            None => self.fresh(),
+        };
+        for entry in entries {
+            folded.fold(&entry.record)?;
+        }
+        if let Some(stored) = stored.filter(|stored| **stored != **schema) {
+            // A field that the stored thread never had must have a serde default: no field becomes empty by itself.
+            T::decode(schema, folded.state.values(stored)?)?;
+        }
+        Ok(folded)
     }
 
     fn check_graph(&self, name: &ThreadName, found: &str) -> Result<(), Error> {
@@ -287,12 +300,21 @@ impl<S: State> Thread<S> {
 
     /// The error for a question that is not open any more.
     async fn closed(&self, question: QuestionId) -> Result<Option<Error>, Error> {
-        let answered = self.log().await?.into_iter().rev().find_map(|entry| match entry.record {
-            Record::Answered(answered) if answered.question == question => Some(answered),
-            _ => None,
-        });
         let name = self.name()?;
-        Ok(answered.map(|a| Error::answered(name, question, a.at.0, a.by.as_deref(), a.value.to_string())))
+        Ok(self.log().await?.into_iter().rev().find_map(|entry| match entry.record {
+            Record::Answered(a) if a.question == question => {
+                Some(Error::answered(name, question, a.at.0, a.by.as_deref(), a.value.to_string()))
+            }
+            Record::Closed(closed) if closed.questions.contains(&question) => Some(Error::closed(name, question, closed.at.0)),
+            _ => None,
+        }))
+    }
+}
+
+fn schema_of(first: &Entry) -> Option<Schema> {
+    match &first.record {
+        Record::Opened(opened) => Some(opened.schema.clone()),
+        _ => None,
     }
 }
 

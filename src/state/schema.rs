@@ -94,6 +94,21 @@ impl Schema {
         Uuid::new_v5(&Uuid::NAMESPACE_OID, shape.as_bytes()).simple().to_string()
     }
 
+    /// The fields with their JSON types and merge rules, for errors: `order: string, notes: array (append)`.
+    pub(crate) fn shape(&self) -> String {
+        let describe = |field: &Field| {
+            let json = &self.json["properties"][&field.name];
+            let types = match &json["type"] {
+                Value::String(one) => one.clone(),
+                Value::Array(many) => many.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
+                _ => json["$ref"].as_str().and_then(|r| r.rsplit('/').next()).unwrap_or("any").to_owned(),
+            };
+            let rule = if field.rule == Rule::Replace { String::new() } else { format!(" ({})", field.rule) };
+            format!("{}: {types}{rule}", field.name)
+        };
+        format!("{} {{ {} }}", self.name, self.fields.iter().map(describe).collect::<Vec<_>>().join(", "))
+    }
+
     /// The names of the fields, for errors.
     pub(crate) fn field_names(&self) -> String {
         self.fields.iter().map(|f| f.name.as_str()).collect::<Vec<_>>().join(", ")
