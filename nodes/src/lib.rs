@@ -26,18 +26,19 @@
 //!
 //! Not supported yet: streamed answers, images and audio, tools offered to the model.
 
+mod cut;
 mod error;
-//mod extractive;
+mod extractive;
 mod model;
 mod openai;
 mod scripted;
-//mod summary;
+mod summary;
 mod tokens;
 
 pub use error::{ModelError, ModelErrorClass};
-//pub use extractive::Extractive;
+pub use extractive::Extractive;
 pub use model::{ChatFuture, ChatModel, ChatReply, ChatRequest, Finish, Purpose, Usage};
 pub use openai::{OpenAi, SettingsError};
 pub use scripted::Scripted;
-//pub use summary::{RollingSummary, SUMMARY_ID, SUMMARY_MARKER, SummaryError};
+pub use summary::{RollingSummary, SUMMARY_ID, SUMMARY_MARKER, SummaryError};
 pub use tokens::{Tiktoken, TokenCounter};

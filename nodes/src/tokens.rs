@@ -111,12 +111,12 @@ enum Vocabulary {
 
 impl Tiktoken {
     /// The vocabulary `o200k_base` of GPT-4o and later.
-    pub fn o200k() -> Self {
+    pub const fn o200k() -> Self {
         Self { vocabulary: Vocabulary::O200k }
     }
 
     /// The older vocabulary `cl100k_base` of GPT-4 and GPT-3.5.
-    pub fn cl100k() -> Self {
+    pub const fn cl100k() -> Self {
         Self { vocabulary: Vocabulary::Cl100k }
     }
 
