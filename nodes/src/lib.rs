@@ -1,1 +1,44 @@
-//! x
+//! Ready-made parts for agent graphs: chat models, token counts, and context that stays under a budget.
+//!
+//! - [`ChatModel`] is what a model is to a node. [`OpenAi`] talks to any endpoint with OpenAI's chat API, [`Scripted`] answers from a
+//!   list in tests, and [`Extractive`] shortens text with no model, key, server or download.
+//! - [`TokenCounter`] counts tokens; [`Tiktoken`] does it with the vocabularies of OpenAI's models.
+//! - [`RollingSummary`] folds the oldest messages of a conversation into one summary, and condenses documents that are larger than what
+//!   a model takes at once.
+//!
+//! Nothing here retries. An error says whether sending the same request again makes sense ([`ModelErrorClass`]); whether it is done is
+//! the business of the graph's policy, so that a failing endpoint sees no more requests than the policy allows.
+//!
+//! ```
+//! use ferrata_nodes::{ChatModel, ChatRequest, Extractive};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), ferrata_nodes::ModelError> {
+//! let text = "The log keeps what changed. Each record of the log has a checksum. It rained on Tuesday. \
+//!             A damaged record of the log is found by its checksum.";
+//! let request = ChatRequest::condense("Keep what matters most.", text, 30);
+//! let reply = Extractive::new().chat(&request).await?;
+//! assert!(reply.content.contains("checksum"));
+//! assert!(!reply.content.contains("Tuesday"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Not supported yet: streamed answers, images and audio, tools offered to the model.
+
+mod cut;
+mod error;
+mod extractive;
+mod model;
+mod openai;
+mod scripted;
+mod summary;
+mod tokens;
+
+pub use error::{ModelError, ModelErrorClass};
+pub use extractive::Extractive;
+pub use model::{ChatFuture, ChatModel, ChatReply, ChatRequest, Finish, Purpose, Usage};
+pub use openai::{OpenAi, SettingsError};
+pub use scripted::Scripted;
+pub use summary::{RollingSummary, SUMMARY_ID, SUMMARY_MARKER, SummaryError};
+pub use tokens::{Tiktoken, TokenCounter};

@@ -1,0 +1,152 @@
+//! The HTTP client: one request per call, and failures that keep what the server said.
+
+use std::time::Duration;
+
+use async_openai::Client;
+use async_openai::config::Config;
+use async_openai::error::OpenAIError;
+use async_openai::middleware::HttpRequestFactory;
+use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
+use reqwest::{Response, StatusCode};
+use secrecy::{ExposeSecret, SecretString};
+
+use super::retry_after::retry_after;
+use crate::error::{ModelError, ModelErrorClass};
+
+/// How much of a failure's body is read; error pages can be of any size.
+const BODY_BYTES_MAX: usize = 64 * 1024;
+
+/// Where to send requests. The client library's own type would also read the environment, and send an empty key.
+#[derive(Clone)]
+pub(super) struct Endpoint {
+    base_url: String,
+    key: SecretString,
+    headers: HeaderMap,
+}
+
+impl Config for Endpoint {
+    fn headers(&self) -> HeaderMap {
+        self.headers.clone()
+    }
+
+    fn url(&self, path: &str) -> String {
+        match self.base_url.split_once('?') {
+            Some((base, query)) => format!("{}{path}?{query}", base.trim_end_matches('/')),
+            None => format!("{}{path}", self.base_url),
+        }
+    }
+
+    fn query(&self) -> Vec<(&str, &str)> {
+        Vec::new()
+    }
+
+    fn api_base(&self) -> &str {
+        &self.base_url
+    }
+
+    fn api_key(&self) -> &SecretString {
+        &self.key
+    }
+}
+
+/// The server answered with a status that is not success.
+#[derive(Debug, thiserror::Error)]
+#[error("HTTP status {status}")]
+pub(super) struct HttpStatus {
+    pub(super) status: u16,
+    pub(super) retry_after: Option<Duration>,
+    pub(super) body: String,
+}
+
+/// A client that sends each request once.
+pub(super) fn client(
+    base_url: &str,
+    key: Option<&str>,
+    connect: Duration,
+    read: Duration,
+) -> Result<Client<Endpoint>, ModelError> {
+    let wrong = |message: String| ModelError::new(ModelErrorClass::Deterministic, message);
+    if !is_http_url(base_url) {
+        let shown = without_secrets(base_url);
+        return Err(wrong(format!("`{shown}` is not an http or https URL; give the root of the API, such as https://host/v1")));
+    }
+    let key = SecretString::from(key.unwrap_or_default());
+    let mut headers = HeaderMap::new();
+    if !key.expose_secret().is_empty() {
+        let mut value = HeaderValue::from_str(&format!("Bearer {}", key.expose_secret())).map_err(|_| {
+            ModelError::new(ModelErrorClass::Auth, "the API key has characters that no key has; check it for line ends")
+        })?;
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    let http = reqwest::Client::builder().connect_timeout(connect).read_timeout(read).build();
+    let http = http.map_err(|error| wrong("the HTTP client cannot be set up; see the cause".to_owned()).with_source(error))?;
+    let endpoint = Endpoint { base_url: base_url.to_owned(), key, headers };
+    let service = tower::service_fn({
+        let http = http.clone();
+        move |request: HttpRequestFactory| send(http.clone(), request)
+    });
+    // A service of our own replaces the library's retries and its reading of errors, which loses Retry-After and odd bodies.
+    Ok(Client::build(http, endpoint).with_http_service(service))
+}
+
+async fn send(http: reqwest::Client, request: HttpRequestFactory) -> Result<Response, OpenAIError> {
+    let mut response = http.execute(request.build().await?).await?;
+    if response.status().is_success() {
+        return Ok(response);
+    }
+    let (status, wait) = (response.status(), retry_after(response.headers()));
+    let body = read_some(&mut response).await;
+    Err(OpenAIError::Boxed(Box::new(HttpStatus { status: StatusCode::as_u16(&status), retry_after: wait, body })))
+}
+
+/// As much of the body as comes: the status counts even if the connection breaks within it.
+async fn read_some(response: &mut Response) -> String {
+    let mut body = Vec::new();
+    while let Ok(Some(part)) = response.chunk().await {
+        body.extend_from_slice(&part);
+        if body.len() >= BODY_BYTES_MAX {
+            body.truncate(BODY_BYTES_MAX);
+            break;
+        }
+    }
+    String::from_utf8_lossy(&body).into_owned()
+}
+
+pub(super) fn is_http_url(text: &str) -> bool {
+    reqwest::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some())
+}
+
+pub(super) fn is_header_text(text: &str) -> bool {
+    HeaderValue::from_str(text).is_ok()
+}
+
+/// The URL without user, password and query, any of which may be a secret.
+pub(super) fn without_secrets(url: &str) -> String {
+    let Ok(mut parsed) = reqwest::Url::parse(url) else {
+        return "(not a URL)".to_owned();
+    };
+    parsed.set_query(None);
+    parsed.set_fragment(None);
+    // Both fail only for URLs that cannot have a user.
+    let _ = parsed.set_username("");
+    let _ = parsed.set_password(None);
+    parsed.as_str().trim_end_matches('/').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shown_urls_have_no_secrets() {
+        assert_eq!(without_secrets("https://user:word@host:8/v1/?key=secret#x"), "https://host:8/v1");
+    }
+
+    #[test]
+    fn a_query_stays_behind_the_path() {
+        let at = |base_url: &str| Endpoint { base_url: base_url.to_owned(), key: "".into(), headers: HeaderMap::new() };
+        assert_eq!(at("http://h/v1/?version=2").url("/chat"), "http://h/v1/chat?version=2");
+        assert_eq!(at("http://h/v1").url("/chat"), "http://h/v1/chat");
+    }
+}

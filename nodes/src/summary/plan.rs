@@ -1,0 +1,156 @@
+//! Which messages stay word for word and which are folded. No model is asked here.
+
+use std::collections::HashSet;
+
+use ferrata::state::{Message, Role};
+
+use super::SUMMARY_ID;
+
+/// Sizes in tokens, all of them with the frames of messages.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    /// What the result may have.
+    pub(super) budget: usize,
+    /// What the result should have, so that not every message after it folds again.
+    pub(super) target: usize,
+    /// What the summary message may have.
+    pub(super) summary: usize,
+    /// What must be left beside the fixed part and the summary.
+    pub(super) headroom: usize,
+}
+
+/// Where each message goes, as places in the list, in the order of the list.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Plan {
+    /// Stands before the summary: system messages and the first task.
+    pub(super) front: Vec<usize>,
+    /// The summary so far.
+    pub(super) summary: Option<usize>,
+    /// Goes into the summary.
+    pub(super) folded: Vec<usize>,
+    /// Stands after the summary.
+    pub(super) kept: Vec<usize>,
+}
+
+/// What does not fit and how large it is.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct TooLarge {
+    pub(super) what: String,
+    pub(super) tokens: usize,
+    pub(super) room: usize,
+}
+
+/// Decides for a list that is over the budget; `counts` has the tokens of each message.
+pub(super) fn plan(messages: &[Message], counts: &[usize], limits: Limits) -> Result<Plan, TooLarge> {
+    let is_summary = |at: &usize| messages[*at].role == Role::System && messages[*at].id == SUMMARY_ID;
+    let summary = (0..messages.len()).find(is_summary);
+    let task = messages.iter().position(|message| message.role == Role::User);
+    let last_user = messages.iter().rposition(|message| message.role == Role::User).filter(|at| Some(*at) != task);
+    let is_fixed = |at: &usize| Some(*at) == task || messages[*at].role == Role::System && !is_summary(at);
+
+    let fixed: Vec<usize> = (0..messages.len()).filter(is_fixed).collect();
+    let tokens = |places: &[usize]| places.iter().map(|&at| counts[at]).sum::<usize>();
+    check_fixed(&fixed, task, tokens(&fixed), counts, limits)?;
+
+    let units = units(messages, &fixed);
+    let mut used = tokens(&fixed) + limits.summary;
+    // Calls that still wait for their results must stay, or the results would have no call.
+    let waiting = units.last().filter(|unit| unit.state == Calls::Open).map(|unit| unit.places.clone()).unwrap_or_default();
+    used += tokens(&waiting);
+    if used > limits.budget {
+        let what = "the calls that wait for their results have".to_owned();
+        return Err(TooLarge { what, tokens: tokens(&waiting), room: limits.budget + tokens(&waiting) - used });
+    }
+    let last_user = last_user.filter(|&at| used + counts[at] <= limits.budget);
+    used += last_user.map_or(0, |at| counts[at]);
+
+    let mut kept: HashSet<usize> = waiting.into_iter().chain(last_user).collect();
+    let mut is_newest = true;
+    for unit in units.iter().rev().filter(|unit| unit.state != Calls::Broken) {
+        let more: usize = unit.places.iter().filter(|at| !kept.contains(at)).map(|&at| counts[at]).sum();
+        let limit = if is_newest { limits.budget } else { limits.target };
+        if more > 0 && used + more > limit {
+            break;
+        }
+        used += more;
+        is_newest &= more == 0;
+        kept.extend(&unit.places);
+    }
+    Ok(sorted_out(messages.len(), summary, &fixed, task, &kept))
+}
+
+/// The fixed part must leave room for a conversation: else each new message would fold again and gain nothing.
+fn check_fixed(fixed: &[usize], task: Option<usize>, tokens: usize, counts: &[usize], limits: Limits) -> Result<(), TooLarge> {
+    let room = limits.budget.saturating_sub(limits.summary + limits.headroom);
+    if tokens <= room {
+        return Ok(());
+    }
+    let of_task = task.map_or(0, |at| counts[at]);
+    let what = match fixed.len() {
+        1 if task.is_some() => "the first task has".to_owned(),
+        _ => format!("the system messages ({}) and the first task ({of_task}) have", tokens - of_task),
+    };
+    Err(TooLarge { what, tokens, room })
+}
+
+fn sorted_out(count: usize, summary: Option<usize>, fixed: &[usize], task: Option<usize>, kept: &HashSet<usize>) -> Plan {
+    let folded: Vec<usize> = (0..count).filter(|at| !kept.contains(at) && !fixed.contains(at) && summary != Some(*at)).collect();
+    let newest_folded = folded.last().copied().max(summary).or(task);
+    // A system message among those that stay keeps its place; one among those that are folded goes to the front.
+    let is_front = |at: &usize| task == Some(*at) || newest_folded.is_none_or(|newest| *at < newest);
+    let (front, mut rest): (Vec<usize>, Vec<usize>) = fixed.iter().partition(|at| is_front(at));
+    rest.extend(kept);
+    rest.sort_unstable();
+    Plan { front, summary, folded, kept: rest }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calls {
+    /// Every call has its results here, or there are none.
+    Complete,
+    /// The newest unit, with calls that have no result yet.
+    Open,
+    /// A result without its call, or a call without its result: a list with it would be refused, so it is always folded.
+    Broken,
+}
+
+/// Messages that are kept or folded together.
+#[derive(Debug)]
+struct Unit {
+    places: Vec<usize>,
+    /// Ids of calls without a result so far.
+    open: Vec<String>,
+    state: Calls,
+}
+
+/// The messages that are not fixed, calls together with their results.
+fn units(messages: &[Message], fixed: &[usize]) -> Vec<Unit> {
+    let mut units: Vec<Unit> = Vec::new();
+    for (at, message) in messages.iter().enumerate() {
+        if fixed.contains(&at) || message.role == Role::System {
+            continue;
+        }
+        let answered = message.tool_call_id.as_deref().filter(|_| message.role == Role::Tool);
+        if let Some((unit, call)) = answered.and_then(|id| caller(&mut units, id)) {
+            unit.places.push(at);
+            unit.open.swap_remove(call);
+            continue;
+        }
+        let open: Vec<_> = message.tool_calls.iter().map(|call| call.id.clone()).collect();
+        let state = if message.role == Role::Tool { Calls::Broken } else { Calls::Complete };
+        units.push(Unit { places: vec![at], open, state });
+    }
+    let count = units.len();
+    for (at, unit) in units.iter_mut().enumerate().filter(|(_, unit)| !unit.open.is_empty()) {
+        unit.state = if at + 1 == count { Calls::Open } else { Calls::Broken };
+    }
+    units
+}
+
+/// The newest unit with an open call of that id, and which of its calls it is.
+fn caller<'u>(units: &'u mut [Unit], id: &str) -> Option<(&'u mut Unit, usize)> {
+    units.iter_mut().rev().find_map(|unit| {
+        let call = unit.open.iter().position(|open| open == id)?;
+        Some((unit, call))
+    })
+}
