@@ -6,6 +6,9 @@
 //! - [`RollingSummary`] folds the oldest messages of a conversation into one summary, and condenses documents that are larger than what
 //!   a model takes at once.
 //!
+//! - [`ChatNode`], and [`RollingSummary::over`], are nodes made of these. [`call`] and [`condense`] do the same inside a node of one's own:
+//!   each model call is an effect, so that an answer that was recorded is not paid for again.
+//!
 //! Nothing here retries. An error says whether sending the same request again makes sense ([`ModelErrorClass`]); whether it is done is
 //! the business of the graph's policy, so that a failing endpoint sees no more requests than the policy allows.
 //!
@@ -26,6 +29,8 @@
 //!
 //! Not supported yet: streamed answers, images and audio, tools offered to the model.
 
+mod call;
+mod chat_node;
 mod cut;
 mod error;
 mod extractive;
@@ -33,8 +38,11 @@ mod model;
 mod openai;
 mod scripted;
 mod summary;
+mod summary_node;
 mod tokens;
 
+pub use call::{call, condense};
+pub use chat_node::ChatNode;
 pub use error::{ModelError, ModelErrorClass};
 pub use extractive::Extractive;
 pub use model::{ChatFuture, ChatModel, ChatReply, ChatRequest, Finish, Purpose, Usage};

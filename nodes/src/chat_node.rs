@@ -1,0 +1,80 @@
+//! A node that lets a model go on with a conversation.
+
+use std::sync::Arc;
+
+use ferrata::state::{FieldRef, Message, Update};
+use ferrata::{Context, IntoNode, Node, State, View};
+
+use crate::call::call;
+use crate::model::{ChatModel, ChatRequest};
+
+/// A node that sends a conversation to a model and adds the answer to it.
+///
+/// The call is a repeatable effect: an answer that was recorded is not paid for again. Retries are the business of the node's policy, and of nobody
+/// else: the models of this crate send each request once.
+///
+/// ```
+/// use ferrata::state::Message;
+/// use ferrata::store::MemoryStore;
+/// use ferrata::{END, Graph, IntoNode, Retry, Runner, START, State};
+/// use ferrata_nodes::{ChatNode, Scripted};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+/// struct Chat { #[state(messages)] messages: Vec<Message> }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+/// let chat = ChatNode::new(Scripted::new([Ok("Forty-two.")])).over(Chat::MESSAGES).retry(Retry::transient(3));
+/// let graph = Graph::<Chat>::new("chat").node("chat", chat).edge(START, "chat").edge("chat", END).build()?;
+/// let runner = Runner::new(graph, MemoryStore::new());
+/// let state = runner.thread("t").run(Chat::update().message(Message::user("What is it?"))).await?.done().unwrap();
+/// assert_eq!(state.messages[1].content, "Forty-two.");
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct ChatNode {
+    model: Arc<dyn ChatModel>,
+    instructions: Option<String>,
+    output_tokens_max: Option<u32>,
+}
+
+impl ChatNode {
+    /// A node that asks this model.
+    pub fn new(model: impl ChatModel + 'static) -> Self {
+        Self { model: Arc::new(model), instructions: None, output_tokens_max: None }
+    }
+
+    /// A system message that goes before the conversation and is not part of it.
+    pub fn instructions(mut self, text: impl Into<String>) -> Self {
+        self.instructions = Some(text.into());
+        self
+    }
+
+    /// The most tokens the answer may have; the model's own limit if not set.
+    pub fn output_tokens_max(mut self, tokens: u32) -> Self {
+        self.output_tokens_max = Some(tokens);
+        self
+    }
+
+    /// The node, over that field of the state.
+    pub fn over<S: State>(self, field: FieldRef<S, Vec<Message>>) -> Node<S> {
+        let node = move |state: View<S>, ctx: Context| {
+            let this = self.clone();
+            async move {
+                let reply = call(&ctx, &*this.model, &this.request(field.get(&state))).await?;
+                let mut message = Message::assistant(reply.content);
+                message.tool_calls = reply.tool_calls;
+                Ok(Update::new().put(field.name(), &[message]))
+            }
+        };
+        node.into_node()
+    }
+
+    fn request(&self, messages: &[Message]) -> ChatRequest {
+        let instructions = self.instructions.as_ref().map(Message::system);
+        let request = ChatRequest::new(instructions.into_iter().chain(messages.iter().cloned()));
+        self.output_tokens_max.into_iter().fold(request, ChatRequest::output_tokens_max)
+    }
+}
+

@@ -1,0 +1,54 @@
+//! The rolling summary as a node.
+
+use std::sync::Arc;
+
+use ferrata::state::{FieldRef, Message, Update};
+use ferrata::{Context, IntoNode, Node, State, View};
+
+use crate::call::{calls, summary_error};
+use crate::model::ChatModel;
+use crate::summary::RollingSummary;
+use crate::tokens::Tiktoken;
+
+impl RollingSummary {
+    /// A node that keeps that field of the state under the budget. A conversation that fits costs no call and no change.
+    ///
+    /// Tokens are counted with the o200k vocabulary. Each model call is a repeatable effect; a summary that fails changes nothing.
+    ///
+    /// ```
+    /// use ferrata::state::Message;
+    /// use ferrata::store::MemoryStore;
+    /// use ferrata::{END, Graph, Runner, START, State};
+    /// use ferrata_nodes::{Extractive, RollingSummary, Tiktoken, TokenCounter};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+    /// struct Chat { #[state(messages)] messages: Vec<Message> }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+    /// let summary = RollingSummary::new().budget(500).over(Chat::MESSAGES, Extractive::new());
+    /// let graph = Graph::<Chat>::new("chat").node("summary", summary).edge(START, "summary").edge("summary", END).build()?;
+    /// let said: Vec<_> = (0..50).map(|n| Message::user(format!("Remark {n}: the log of thread {n} is kept in order."))).collect();
+    /// let runner = Runner::new(graph, MemoryStore::new());
+    /// let state = runner.thread("t").run(Chat::update().messages(said)).await?.done().unwrap();
+    ///
+    /// let counter = Tiktoken::default();
+    /// assert!(state.messages.iter().map(|m| counter.count_message(m)).sum::<usize>() <= 500);
+    /// assert_eq!(state.messages[0].content, "Remark 0: the log of thread 0 is kept in order."); // the first task stays
+    /// # Ok(()) }
+    /// ```
+    pub fn over<S: State>(self, field: FieldRef<S, Vec<Message>>, model: impl ChatModel + 'static) -> Node<S> {
+        let model: Arc<dyn ChatModel> = Arc::new(model);
+        let node = move |state: View<S>, ctx: Context| {
+            let (summary, model) = (self.clone(), Arc::clone(&model));
+            async move {
+                let folded = summary.fold(field.get(&state), &Tiktoken::default(), calls(&ctx, &model)).await;
+                Ok(match folded.map_err(summary_error)? {
+                    Some(messages) => Update::new().overwrite(field.name(), &messages),
+                    None => Update::new(),
+                })
+            }
+        };
+        node.into_node()
+    }
+}
