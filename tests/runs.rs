@@ -250,6 +250,7 @@ async fn transient_errors_are_retried_with_growing_delays_and_others_are_not() {
         };
         let retry = retry.first_delay(Duration::from_secs(10));
         let runner = runner(graph().node("a", fail.retry(retry)).edge(START, "a").edge("a", END));
+        #[allow(clippy::disallowed_methods, reason = "the paused clock of the test's own runtime")]
         let before = tokio::time::Instant::now();
         runner.thread("t").run(Work::update()).await.expect_err("it fails");
         assert_eq!(tries.load(Ordering::SeqCst), expected, "{class}");
