@@ -109,7 +109,9 @@ async fn watch(mut events: Events<Digest>) -> Result<Outcome<Digest>, ferrata::E
                 Some(document) => println!("{node} {document}"),
                 None => println!("{node}"),
             },
-            Event::Failed { node, attempt, failure, again: true } => eprintln!("{node}, attempt {attempt}: {failure}; it is tried again"),
+            Event::Failed { node, attempt, failure, again: true } => {
+                eprintln!("{node}, attempt {attempt}: {failure}; it is tried again")
+            }
             Event::Custom { value, .. } => println!("{}", value.as_str().unwrap_or_default()),
             _ => {}
         }

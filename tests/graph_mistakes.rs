@@ -134,7 +134,7 @@ fn edges_are_checked() {
         },
         Case {
             codes: &["duplicate-edge"],
-            text: "the approved edge from \"ask\" to \"a\" is declared twice",
+            text: "the edge from \"ask\" to \"a\" is declared twice",
             wrong: |g| {
                 let g = g.question("ask", approval).node("a", work).edge(START, "ask").edge("a", END);
                 g.approved("ask", "a").approved("ask", "a").rejected("ask", END)
@@ -456,4 +456,65 @@ fn the_drawing_is_the_same_each_time() {
         let graph = drawn(Graph::<Order>::new("order")).build().expect("the graph is right");
         assert_eq!(graph.mermaid(), DRAWN);
     }
+}
+
+#[test]
+fn what_would_be_lost_in_silence_is_a_mistake() {
+    fn seats() -> fn(&Order) -> Ask<u32> {
+        |_| Ask::new("How many seats?")
+    }
+    check(&[
+        Case {
+            codes: &["no-targets"],
+            text: "the conditional edge after \"a\" has no targets",
+            wrong: |g| g.node("a", work).edge(START, "a").edge("a", END).route_to("a", [], |_| END),
+            mended: |g| g.node("a", work).edge(START, "a").route_to("a", [END], |_| END),
+        },
+        Case {
+            codes: &["fan-out-to-end"],
+            text: "leads to the end, which takes nothing",
+            wrong: |g| g.node("a", work).edge(START, "a").fan_out("a", END, parcels),
+            mended: |g| g.node("a", work).node("pack", pack).edge(START, "a").fan_out("a", "pack", parcels).edge("pack", END),
+        },
+        Case {
+            codes: &["dead-end"],
+            text: "\"ask\" leads nowhere",
+            wrong: |g| g.question("ask", seats()).answered("ask", |_, n: u32| Order::update().seats(n)).edge(START, "ask"),
+            mended: |g| {
+                g.question("ask", seats())
+                    .answered("ask", |_, n: u32| Order::update().seats(n))
+                    .edge(START, "ask")
+                    .edge("ask", END)
+            },
+        },
+        Case {
+            codes: &["duplicate-take"],
+            text: "declared twice, and only the last one would count",
+            wrong: |g| {
+                let g = g.question("ask", seats()).edge(START, "ask").edge("ask", END);
+                g.answered("ask", |_, n: u32| Order::update().seats(n)).answered("ask", |_, n: u32| Order::update().seats(n + 1))
+            },
+            mended: |g| {
+                g.question("ask", seats())
+                    .answered("ask", |_, n: u32| Order::update().seats(n))
+                    .edge(START, "ask")
+                    .edge("ask", END)
+            },
+        },
+    ]);
+}
+
+#[test]
+fn edges_that_are_taken_together_feed_a_join_together() {
+    let (found, told) = mistakes(|g| {
+        let g = g.question("ask", approval).node("a", work).node("b", work).node("d", work).edge(START, "ask");
+        g.approved("ask", "a").approved("ask", "b").rejected("ask", END).join(["a", "b"], "d").edge("d", END)
+    });
+    assert!(found.is_empty(), "{told}");
+    let (found, told) = mistakes(|g| {
+        let g = g.node("s", work).node("a", work).node("b", work).node("c", work).node("d", work);
+        let g = g.edge(START, "s").edge("s", "a").edge("s", "b").edge("s", "c");
+        g.join(["a", "b"], "d").join(["a", "c"], "d").edge("d", END)
+    });
+    assert!(found.is_empty(), "joins that share a source are two joins: {told}");
 }

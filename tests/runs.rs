@@ -166,6 +166,31 @@ async fn a_fan_out_over_nothing_goes_on_behind_it() {
 }
 
 #[tokio::test]
+async fn fan_outs_over_nothing_that_lead_in_a_circle_end() {
+    let graph = graph()
+        .node("list", note("list"))
+        .fan_out("list", "work", |_| Vec::<Item>::new())
+        .node("work", |item: Item| async move { Ok(Work::update().n(item.number)) })
+        .fan_out("work", "work", |_| Vec::<Item>::new())
+        .edge(START, "list")
+        .edge("work", "sum")
+        .node("sum", note("sum"))
+        .edge("sum", END);
+    assert_eq!(end(&runner(graph), "t").await.expect("it runs").log, ["list", "sum"]);
+}
+
+#[tokio::test]
+async fn every_change_of_an_update_is_checked() {
+    let wrong = |_: View<Work>| async move {
+        let update: ferrata::state::Update = Work::update().push_log("a").into();
+        Ok(update.set("nowhere", &1))
+    };
+    let runner = runner(graph().node("a", wrong).edge(START, "a").edge("a", END));
+    let error = runner.thread("t").run(Work::update()).await.expect_err("no such field").to_string();
+    assert!(error.contains("no field `nowhere`; it has: n, limit, log"), "{error}");
+}
+
+#[tokio::test]
 async fn one_failing_sibling_of_eight_runs_again_alone() {
     let fails = Arc::new(AtomicUsize::new(1));
     let runs = Arc::new(AtomicUsize::new(0));

@@ -21,7 +21,11 @@ pub(crate) struct Measured {
 }
 
 /// A runner in the variant that was asked for.
-pub(crate) fn runner<S: StaticState>(graph: Graph<S>, variant: &str, dir: &Path) -> Result<Runner<S>, Box<dyn std::error::Error>> {
+pub(crate) fn runner<S: StaticState>(
+    graph: Graph<S>,
+    variant: &str,
+    dir: &Path,
+) -> Result<Runner<S>, Box<dyn std::error::Error>> {
     Ok(match variant {
         "none" => Runner::without_store(graph),
         "mem" => Runner::new(graph, MemoryStore::new()),
@@ -33,6 +37,11 @@ pub(crate) fn runner<S: StaticState>(graph: Graph<S>, variant: &str, dir: &Path)
 #[allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+#[allow(clippy::disallowed_methods, reason = "a benchmark measures real time")]
+pub(crate) fn seconds_since(start: Instant) -> f64 {
+    start.elapsed().as_secs_f64()
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

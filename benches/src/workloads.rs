@@ -9,7 +9,7 @@ use ferrata::{BuildError, END, Graph, Route, START, State, View};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::{Measured, now, runner};
+use crate::{Measured, now, runner, seconds_since};
 
 type Outcome = Result<Measured, Box<dyn Error>>;
 
@@ -39,7 +39,7 @@ pub(crate) async fn counter(variant: &str, n: u64, dir: &Path) -> Outcome {
     let runner = runner(counter_graph()?, variant, dir)?;
     let start = now();
     let state = runner.thread("t0").steps_max(n + 1).run(Counter::update().limit(n)).await?.done().ok_or("not done")?;
-    let wall_s = start.elapsed().as_secs_f64();
+    let wall_s = seconds_since(start);
     assert_eq!(state.n, n);
     Ok(Measured { steps: n, wall_s, first100_us: None, last100_us: None })
 }
@@ -57,7 +57,7 @@ pub(crate) async fn many(variant: &str, threads: u64, dir: &Path) -> Outcome {
         let state = run.await??.done().ok_or("not done")?;
         assert_eq!(state.n, 10);
     }
-    Ok(Measured { steps: threads * 10, wall_s: start.elapsed().as_secs_f64(), first100_us: None, last100_us: None })
+    Ok(Measured { steps: threads * 10, wall_s: seconds_since(start), first100_us: None, last100_us: None })
 }
 
 #[derive(Clone, Serialize, Deserialize, JsonSchema)]
@@ -90,7 +90,7 @@ pub(crate) async fn chat(variant: &str, n: u64, dir: &Path) -> Outcome {
     let runner = runner(graph, variant, dir)?;
     let start = now();
     let state = runner.thread("t0").steps_max(n + 1).run(Chat::update()).await?.done().ok_or("not done")?;
-    let wall_s = start.elapsed().as_secs_f64();
+    let wall_s = seconds_since(start);
     assert_eq!(state.messages.len(), limit);
     let entered = entered.lock().unwrap_or_else(PoisonError::into_inner);
     let mean = |from: usize, to: usize| (entered[to] - entered[from]).as_secs_f64() * 1e6 / (to - from) as f64;
@@ -105,7 +105,7 @@ fn message(i: u64) -> Said {
         x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         char::from(b'a' + u8::try_from((x >> 33) % 26).unwrap_or(0))
     });
-    let role = if i % 2 == 0 { "user" } else { "assistant" };
+    let role = if i.is_multiple_of(2) { "user" } else { "assistant" };
     Said { role: role.to_owned(), content: format!("{i:08}") + &letters.collect::<String>() }
 }
 
@@ -130,7 +130,7 @@ pub(crate) async fn fan_out(variant: &str, n: u64, dir: &Path) -> Outcome {
     let runner = runner(graph, variant, dir)?;
     let start = now();
     let state = runner.thread("t0").run(Sum::update()).await?.done().ok_or("not done")?;
-    let wall_s = start.elapsed().as_secs_f64();
+    let wall_s = seconds_since(start);
     assert_eq!(state.total, n * (n - 1));
     Ok(Measured { steps: n, wall_s, first100_us: None, last100_us: None })
 }

@@ -35,13 +35,15 @@ pub(crate) fn find(paths: &[PathBuf]) -> Result<Vec<String>, Box<dyn Error>> {
 }
 
 fn collect(path: &Path, found: &mut Vec<PathBuf>) -> Result<(), Box<dyn Error>> {
-    let named = |error: std::io::Error| format!("{} cannot be read ({error}); name a file or folder that is there", path.display());
+    let named =
+        |error: std::io::Error| format!("{} cannot be read ({error}); name a file or folder that is there", path.display());
     let path = path.canonicalize().map_err(named)?;
     if !path.is_dir() {
         found.push(path);
         return Ok(());
     }
-    let mut inside: Vec<PathBuf> = std::fs::read_dir(&path).map_err(named)?.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>()?;
+    let mut inside: Vec<PathBuf> =
+        std::fs::read_dir(&path).map_err(named)?.map(|entry| entry.map(|e| e.path())).collect::<Result<_, _>>()?;
     inside.sort();
     for path in inside {
         let is_document = path.extension().and_then(|e| e.to_str()).is_some_and(|e| ENDINGS.contains(&e.to_lowercase().as_str()));

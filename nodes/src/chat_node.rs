@@ -77,4 +77,3 @@ impl ChatNode {
         self.output_tokens_max.into_iter().fold(request, ChatRequest::output_tokens_max)
     }
 }
-

@@ -91,7 +91,7 @@ fn update(input: &DeriveInput, fields: &[Field<'_>]) -> TokenStream {
         let doc = format!("The field `{name}`.");
         quote! {
             #[doc = #doc]
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "made for whoever needs it")]
             #visibility const #constant: ::ferrata::state::FieldRef<#ident, #ty> =
                 ::ferrata::state::FieldRef::new(#name, |state: &#ident| &state.#field_ident);
         }
@@ -106,7 +106,7 @@ fn update(input: &DeriveInput, fields: &[Field<'_>]) -> TokenStream {
         #[automatically_derived]
         impl #ident {
             /// An update that changes nothing yet.
-            #[allow(dead_code)]
+            #[allow(dead_code, reason = "made for whoever needs it")]
             #visibility fn update() -> #update {
                 ::core::default::Default::default()
             }
@@ -115,7 +115,7 @@ fn update(input: &DeriveInput, fields: &[Field<'_>]) -> TokenStream {
         }
 
         #[automatically_derived]
-        #[allow(dead_code)]
+        #[allow(dead_code, reason = "made for whoever needs it")]
         impl #update {
             #(#methods)*
 

@@ -89,7 +89,7 @@ impl<S> fmt::Debug for Node<S> {
     }
 }
 
-/// What can be a node: async functions and closures, of one or two arguments.
+/// What can be a node: async functions and closures, of one to three arguments.
 ///
 /// An argument is a [`View`](crate::View) of the state, a [`Context`](crate::Context), or, for a node that a fan-out leads to, the payload: any type that can
 /// be deserialized. The result is [`Result`](crate::Result) of the state's update type.
@@ -121,7 +121,7 @@ impl<S> fmt::Debug for Node<S> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a node of a graph over `{S}`",
     label = "not a node",
-    note = "a node is an async function of one or two arguments out of `View<{S}>`, `Context` and a payload that is `Deserialize`",
+    note = "a node is an async function of one to three arguments out of `View<{S}>`, `Context` and a payload that is `Deserialize`",
     note = "and returns `ferrata::Result` of the update type that `#[derive(State)]` made"
 )]
 pub trait IntoNode<S: State, Args>: Sized {
@@ -146,6 +146,11 @@ pub trait IntoNode<S: State, Args>: Sized {
     /// See [`Node::irreversible`].
     fn irreversible(self) -> Node<S> {
         self.into_node().irreversible()
+    }
+
+    /// See [`Node::unguarded`].
+    fn unguarded(self, reason: impl Into<String>) -> Node<S> {
+        self.into_node().unguarded(reason)
     }
 }
 

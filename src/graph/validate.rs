@@ -7,7 +7,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::Dfs;
 
 use super::node::Handler;
-use super::plan::{APPROVED, END, EdgeKind, Line, Plan, REJECTED, START};
+use super::plan::{APPROVED, DeclaredEdge, END, EdgeKind, Line, Plan, REJECTED, START};
 use crate::id::NodeName;
 
 /// A graph that cannot be built, with everything that is wrong with it.
@@ -23,7 +23,7 @@ fn list(mistakes: &[Mistake]) -> String {
 }
 
 impl BuildError {
-    /// What is wrong, in the order of the declarations.
+    /// What is wrong, check by check.
     pub fn mistakes(&self) -> &[Mistake] {
         &self.mistakes
     }
@@ -88,39 +88,74 @@ fn names<S>(plan: &Plan<S>) -> Vec<Mistake> {
 }
 
 fn edge_ends<S>(plan: &Plan<S>) -> Vec<Mistake> {
-    let mut mistakes = Vec::new();
-    let mut seen = HashSet::new();
+    let mut mistakes = duplicates(plan);
     for (from, to, what) in all_ends(plan) {
-        if !seen.insert((from.clone(), to.clone(), what)) {
-            let text = format!("the {what} from \"{from}\" to \"{to}\" is declared twice");
-            mistakes.push(Mistake::new("duplicate-edge", text, "remove one"));
-        }
         if from.as_str() == END {
-            let text = format!("the {what} to \"{to}\" starts at the end");
+            let text = format!("the {what} to \"{}\" starts at the end", shown(to));
             mistakes.push(Mistake::new("edge-from-end", text, "nothing comes after END; start it at a node"));
         } else if from.as_str() != START && plan.node(from).is_none() {
             mistakes.push(unknown(plan, what, from));
         }
         if to.as_str() == START {
-            let text = format!("the {what} from \"{from}\" leads to the start");
+            let text = format!("the {what} from \"{}\" leads to the start", shown(from));
             mistakes.push(Mistake::new("edge-to-start", text, "lead to the first node instead"));
         } else if to.as_str() != END && plan.node(to).is_none() {
             mistakes.push(unknown(plan, what, to));
         }
     }
+    for route in plan.routes.iter().filter(|route| route.to.is_empty()) {
+        let what = format!("the conditional edge after \"{}\" has no targets", shown(&route.from));
+        mistakes.push(Mistake::new("no-targets", what, "list the nodes that it may lead to"));
+    }
+    for route in plan.routes.iter().filter(|route| route.sends.is_some() && route.to.iter().any(|to| to.as_str() == END)) {
+        let what = format!("the fan-out after \"{}\" leads to the end, which takes nothing", shown(&route.from));
+        mistakes.push(Mistake::new("fan-out-to-end", what, "lead it to a node"));
+    }
     for (node, approval) in &plan.takes {
+        let (method, asks) = if *approval { ("edited", "an approval") } else { ("answered", "a free question") };
         match plan.node(node).map(|n| &n.handler) {
             Some(Handler::Question(question)) if question.is_approval == *approval => {}
             _ => {
-                let (method, kind) = if *approval { ("edited", "approval") } else { ("answered", "free question") };
-                let what = format!("`.{method}(\"{node}\", ..)` needs a question node \"{node}\" that asks an {kind}");
+                let what = format!("`.{method}(\"{node}\", ..)` needs a question node \"{node}\" that asks {asks}");
                 mistakes.push(Mistake::new("no-question", what, "declare it with `.question(..)` first"));
             }
+        }
+        if plan.takes.iter().filter(|(name, _)| name == node).count() > 1 {
+            let what = format!("`.{method}(\"{node}\", ..)` is declared twice, and only the last one would count");
+            mistakes.push(Mistake::new("duplicate-take", what, "remove one"));
         }
     }
     let mut told = HashSet::new();
     mistakes.retain(|mistake| told.insert(mistake.to_string()));
     mistakes
+}
+
+/// The same edge, or the same join, declared again.
+fn duplicates<S>(plan: &Plan<S>) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    for (place, edge) in plan.edges.iter().enumerate() {
+        let same = |other: &&DeclaredEdge| (&other.from, &other.to, other.kind) == (&edge.from, &edge.to, edge.kind);
+        if plan.edges[..place].iter().any(|other| same(&other)) {
+            let text = format!("the edge from \"{}\" to \"{}\" is declared twice", shown(&edge.from), shown(&edge.to));
+            mistakes.push(Mistake::new("duplicate-edge", text, "remove one"));
+        }
+    }
+    for (place, join) in plan.joins.iter().enumerate() {
+        if plan.joins[..place].iter().any(|other| (&other.from, &other.to) == (&join.from, &join.to)) {
+            let text = format!("the join before \"{}\" is declared twice with the same sources", shown(&join.to));
+            mistakes.push(Mistake::new("duplicate-edge", text, "remove one"));
+        }
+    }
+    mistakes
+}
+
+/// A name as the user writes it.
+fn shown(name: &NodeName) -> &str {
+    match name.as_str() {
+        START => "START",
+        END => "END",
+        name => name,
+    }
 }
 
 fn all_ends<S>(plan: &Plan<S>) -> Vec<(&NodeName, &NodeName, &'static str)> {
@@ -149,7 +184,7 @@ fn unknown<S>(plan: &Plan<S>, what: &str, name: &NodeName) -> Mistake {
         Some(near) => format!("did you mean \"{near}\"?"),
         None => format!("there are: {}", plan.nodes.iter().map(|n| n.name.as_str()).collect::<Vec<_>>().join(", ")),
     };
-    Mistake::new("unknown-node", format!("a {what} names \"{name}\", which is no node"), hint)
+    Mistake::new("unknown-node", format!("the {what} names \"{name}\", which is no node"), hint)
 }
 
 /// How many letters must change to make one word of the other.
@@ -242,7 +277,9 @@ fn ways<S>(plan: &Plan<S>) -> Vec<Mistake> {
             let what = format!("nothing leads to \"{name}\"");
             mistakes.push(Mistake::new("unreachable-node", what, "add an edge to it, or remove it"));
         }
-        if !lines.iter().any(|line| line.from == name) && !matches!(node.handler, Handler::Question(_)) {
+        // What an approval misses is told elsewhere.
+        let approval = matches!(&node.handler, Handler::Question(question) if question.is_approval);
+        if !lines.iter().any(|line| line.from == name) && !approval {
             let what = format!("\"{name}\" leads nowhere");
             mistakes.push(Mistake::new(
                 "dead-end",
@@ -272,22 +309,26 @@ fn reachable<'a>(lines: &[Line<'a>]) -> HashSet<&'a NodeName> {
     reached
 }
 
-/// A join starves if some way through the graph runs a part of its sources only. Whatever a conditional edge may choose
-/// must lead, by edges that are always taken, to all of its sources or to none.
+/// A join starves if some way through the graph runs a part of its sources only. Whatever may be chosen (a target of a
+/// conditional edge, or all edges of one label together) must lead, by edges that are always taken, to all of its sources or to none.
 fn starving_joins<S>(plan: &Plan<S>) -> Vec<Mistake> {
     let lines = plan.lines();
     let start = NodeName::from(START);
-    let entries: BTreeSet<&NodeName> = lines.iter().filter(|l| !l.certain).map(|l| l.to).chain([&start]).collect();
+    let choices = choices(plan, &start);
     let mut mistakes = Vec::new();
     for join in plan.joins.iter().filter(|join| join.from.len() > 1) {
-        for entry in &entries {
-            let sure = certain_from(&lines, entry);
+        for choice in &choices {
+            let sure = certain_from(&lines, choice);
             let (run, skipped): (Vec<_>, Vec<_>) = join.from.iter().partition(|source| sure.contains(source));
             if let (Some(run), Some(skipped)) = (run.first(), skipped.first()) {
-                let way =
-                    if entry.as_str() == START { "from the start".to_owned() } else { format!("when \"{entry}\" is chosen") };
-                let what =
-                    format!("the join before \"{}\" can wait for ever: {way}, \"{run}\" runs and \"{skipped}\" may not", join.to);
+                let way = match choice.first().map(|name| name.as_str()) {
+                    Some(START) | None => "from the start".to_owned(),
+                    Some(name) => format!("when \"{name}\" is chosen"),
+                };
+                let what = format!(
+                    "the join before \"{}\" can wait for ever: {way}, \"{run}\" runs and \"{skipped}\" may not",
+                    shown(&join.to)
+                );
                 let hint = "let every choice lead to all of its sources, or use plain edges, which do not wait";
                 mistakes.push(Mistake::new("starving-join", what, hint));
                 break;
@@ -297,9 +338,20 @@ fn starving_joins<S>(plan: &Plan<S>) -> Vec<Mistake> {
     mistakes
 }
 
-fn certain_from<'a>(lines: &[Line<'a>], entry: &'a NodeName) -> HashSet<&'a NodeName> {
-    let mut sure = HashSet::from([entry]);
-    let mut queue = VecDeque::from([entry]);
+/// What may be chosen on its own: the start, each target of a conditional edge, the edges of each label.
+fn choices<'p, S>(plan: &'p Plan<S>, start: &'p NodeName) -> BTreeSet<Vec<&'p NodeName>> {
+    let mut choices = BTreeSet::from([vec![start]]);
+    choices.extend(plan.routes.iter().filter(|route| route.sends.is_none()).flat_map(|route| &route.to).map(|to| vec![to]));
+    for edge in plan.edges.iter().filter(|edge| edge.kind != EdgeKind::Always) {
+        let together = plan.edges.iter().filter(|other| other.from == edge.from && other.kind == edge.kind);
+        choices.insert(together.map(|other| &other.to).collect());
+    }
+    choices
+}
+
+fn certain_from<'a>(lines: &[Line<'a>], choice: &[&'a NodeName]) -> HashSet<&'a NodeName> {
+    let mut sure: HashSet<&NodeName> = choice.iter().copied().collect();
+    let mut queue: VecDeque<&NodeName> = choice.iter().copied().collect();
     while let Some(node) = queue.pop_front() {
         for line in lines.iter().filter(|line| line.certain && line.from == node) {
             if sure.insert(line.to) {

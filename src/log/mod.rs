@@ -1,7 +1,7 @@
 //! What has happened: the records of a thread, and the fold that makes state of them.
 //!
 //! A program can read a thread's records with [`Thread::log`](crate::Thread::log); each one serializes to readable JSON. The format of what is
-//! stored is described in the module [`format`].
+//! stored is described in the module [`mod@format`].
 
 pub(crate) mod codec;
 pub(crate) mod fold;

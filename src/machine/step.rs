@@ -65,7 +65,8 @@ impl Machine {
     }
 
     fn next(&self, done: &[Arc<TaskDone>], before: Option<&StateCell>, input: bool) -> Result<Next, RunFailure> {
-        let mut next = Next { edges: BTreeSet::new(), sends: Vec::new(), arrivals: self.folded.facts.arrivals.clone() };
+        let arrivals = self.folded.facts.arrivals.clone();
+        let mut next = Next { edges: BTreeSet::new(), sends: Vec::new(), arrivals, passed: BTreeSet::new() };
         if input {
             next.fire(&self.shape, &NodeName::from(START), &self.shape.start, &self.folded.state)?;
         }
@@ -115,6 +116,8 @@ struct Next {
     edges: BTreeSet<usize>,
     sends: Vec<Due>,
     arrivals: Vec<Arrival>,
+    /// Nodes that a fan-out over nothing has passed: each once, since they may lead in a circle.
+    passed: BTreeSet<usize>,
 }
 
 impl Next {
@@ -144,7 +147,9 @@ impl Next {
             }
             Target::Past(node) => {
                 let passed = known(shape, from, &node)?;
-                self.fire(shape, &node, &shape.nodes[passed].exits, state)?;
+                if self.passed.insert(passed) {
+                    self.fire(shape, &node, &shape.nodes[passed].exits, state)?;
+                }
             }
         }
         Ok(())

@@ -24,8 +24,10 @@ pub struct Effect<'f, T> {
     key: Arc<str>,
     perform: Perform<'f, T>,
     repeatable: bool,
-    tokens: Option<fn(&T) -> (u64, u64)>,
+    tokens: Option<Count<T>>,
 }
+
+type Count<T> = fn(&T) -> (u64, u64);
 
 type Performing<'f, T> = Pin<Box<dyn Future<Output = Result<T, NodeError>> + Send + 'f>>;
 type Perform<'f, T> = Box<dyn FnOnce(String) -> Performing<'f, T> + Send + 'f>;

@@ -19,7 +19,7 @@ pub(crate) fn check(schema: &Schema, changes: &[Change]) -> Result<(), StateErro
             (Rule::Replace, op) => matches!(op, Op::Set(_)),
             (Rule::Append, op) => matches!(op, Op::Append(Value::Array(_) | Value::String(_))),
             (Rule::Merge, op) => matches!(op, Op::Patch(_) | Op::Remove(_)),
-            (Rule::Messages, Op::Put(items)) => return check_messages(&change.field, items),
+            (Rule::Messages, Op::Put(items)) => check_messages(&change.field, items).map(|()| true)?,
             (Rule::Messages, op) => matches!(op, Op::Remove(_)),
         };
         if !fits {

@@ -13,7 +13,8 @@ use super::{Digest, Finding, document};
 
 /// What the findings say together: the running summary, and the messages that were not folded into it.
 pub(super) fn gathered(state: &Digest) -> String {
-    let said = state.messages.iter().filter(|message| message.id == SUMMARY_ID || message.role == Role::User && message.id != "task");
+    let said =
+        state.messages.iter().filter(|message| message.id == SUMMARY_ID || message.role == Role::User && message.id != "task");
     let texts = said.map(|message| message.content.strip_prefix(SUMMARY_MARKER).unwrap_or(&message.content).trim());
     texts.collect::<Vec<_>>().join("\n\n")
 }
@@ -25,7 +26,8 @@ pub(super) fn markdown(overview: &str, findings: &[Finding]) -> String {
     };
     let mut text = format!("# Digest of {count}\n\n{overview}\n");
     for finding in findings {
-        let _ = write!(text, "\n## {}\n\n{}\n\n*{}*\n", document::title(&finding.document), finding.text.trim(), finding.document);
+        let _ =
+            write!(text, "\n## {}\n\n{}\n\n*{}*\n", document::title(&finding.document), finding.text.trim(), finding.document);
     }
     text
 }
@@ -43,7 +45,10 @@ pub(super) fn replace(out: &Path, text: &str) -> Result<(), NodeError> {
     write().map_err(|error| {
         // What is left of a failed attempt is of no use to anyone.
         let _ = std::fs::remove_file(&beside);
-        let text = format!("the digest cannot be written to {} ({error}); make room there or name another file, then run again", out.display());
+        let text = format!(
+            "the digest cannot be written to {} ({error}); make room there or name another file, then run again",
+            out.display()
+        );
         NodeError::new(text).deterministic()
     })
 }
