@@ -101,3 +101,8 @@ pub mod __private {
         schemars::schema_for!(S).to_value()
     }
 }
+
+/// The program in the README compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+pub struct Readme;

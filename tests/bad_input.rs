@@ -3,7 +3,9 @@
 //! How it could break: a file that is no store is overwritten; a second process waits for ever or empties the file; a damaged
 //! record is read as wrong data; a state of another shape is filled with defaults; a float that JSON does not have becomes null.
 
-mod support;
+mod support {
+    pub(crate) mod common;
+}
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +15,7 @@ use ferrata::{END, Error, Graph, NodeError, Position, Runner, START, State, Stat
 use redb::{Database, ReadableTable, TableDefinition};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use support::{Process, example, lines, wait_until};
+use support::common::{Process, example, lines, wait_until};
 
 #[test]
 fn what_is_no_store_is_refused_and_not_touched() {

@@ -5,14 +5,16 @@
 //! recorded, not its start; an answer asked for twice. Each of these shows in the trace that `examples/steps.rs` leaves, which is
 //! written by the nodes and effects themselves and knows nothing of the engine.
 
-mod support;
+mod support {
+    pub(crate) mod common;
+}
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use support::{Process, example, lines, log_of, recorded, text, wait_until};
+use support::common::{Process, example, lines, log_of, recorded, text, wait_until};
 use tempfile::TempDir;
 
 struct Bench {

@@ -2,7 +2,7 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -31,6 +31,11 @@ pub(crate) struct Process(Child);
 impl Process {
     pub(crate) fn start(command: &mut Command) -> Self {
         Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts"))
+    }
+
+    /// What the process says; once.
+    pub(crate) fn stdout(&mut self) -> ChildStdout {
+        self.0.stdout.take().expect("stdout is a pipe")
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
