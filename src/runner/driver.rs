@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
-use tracing::{Instrument, Span};
+use tracing::Instrument;
 
 use super::context::{Attempt, Context, Request};
 use super::error::Error;
 use super::handler::Startable;
+use super::spans::Spans;
 use super::stream::{Announcer, Told};
 use crate::clock::Clock;
 use crate::id::{Position, StepNumber, ThreadName};
@@ -47,6 +48,7 @@ pub(crate) struct Driver {
     pub(crate) position: Position,
     pub(crate) meter: SnapshotMeter,
     pub(crate) announcer: Announcer,
+    pub(crate) spans: Spans,
 }
 
 impl Driver {
@@ -150,9 +152,9 @@ impl Driver {
         Ok(())
     }
 
-    fn start(&self, start: Start, tasks: &mut JoinSet<Happened>, requests: &mpsc::UnboundedSender<Request>) {
+    fn start(&mut self, start: Start, tasks: &mut JoinSet<Happened>, requests: &mpsc::UnboundedSender<Request>) {
         let Start { index, node, task, attempt: number, payload, journal } = start;
-        let span = tracing::info_span!("attempt", task = %task, attempt = number);
+        let span = self.spans.attempt(&task, index, number);
         self.announcer.tell(Told::TaskStarted { node: task.node.clone(), attempt: number });
         let (step, clock) = (task.step, Arc::clone(&self.clock));
         let attempt = Arc::new(Attempt::new(
@@ -184,7 +186,7 @@ impl Driver {
             Happened::TaskEnded { index, step, attempt: number, end, cost }
         };
         // A span that nobody records costs nothing, wrapping the future in it does.
-        if span.is_disabled() {
+        if span.is_none() {
             tasks.spawn(run)
         } else {
             tasks.spawn(run.instrument(span))
@@ -201,9 +203,4 @@ pub(crate) fn status(folded: &Folded) -> ThreadStatus {
         Some(RunOutcome::Suspended) => ThreadStatus::Suspended,
         Some(RunOutcome::Failed(_)) => ThreadStatus::Failed,
     }
-}
-
-/// The span of a run.
-pub(crate) fn run_span(graph: &str, thread: &ThreadName) -> Span {
-    tracing::info_span!("run", graph, thread = %thread)
 }

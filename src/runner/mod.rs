@@ -6,6 +6,7 @@ mod effect;
 mod error;
 mod handler;
 mod outcome;
+mod spans;
 mod stream;
 mod task;
 mod thread;

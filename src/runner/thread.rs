@@ -8,7 +8,8 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
-use super::driver::{Driver, run_span, status};
+use super::driver::{Driver, status};
+use super::spans::{self, Spans};
 use super::error::Error;
 use super::outcome::{Checkpoint, Outcome, Suspension, ThreadState};
 use super::stream::{Announcer, Events};
@@ -213,7 +214,7 @@ impl<S: State> Thread<S> {
         let lease = self.inner.lease(&name).ok_or_else(|| Error::busy(&name))?;
         let (stop, stopped) = oneshot::channel::<()>();
         let this = self.clone();
-        let span = run_span(self.inner.graph.name(), &name);
+        let span = spans::run(self.inner.graph.name(), &name);
         let run = async move {
             let result = this.drive(begin, announcer, async { _ = stopped.await }).await;
             drop(lease);
@@ -239,6 +240,7 @@ impl<S: State> Thread<S> {
             position,
             meter,
             announcer,
+            spans: Spans::default(),
         };
         let (ending, machine) = driver.run(begin, self.steps_max, stop).await?;
         match ending {
