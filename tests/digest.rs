@@ -16,7 +16,7 @@ use std::process::{Command, Output, Stdio};
 use ferrata::log::Record;
 use ferrata::state::{Message, Op};
 use ferrata_nodes::{Tiktoken, TokenCounter};
-use support::common::{Process, example, log_of, text};
+use support::common::{Process, example, log_of, tell, text};
 use support::model_server::{Act, ModelServer};
 use tempfile::TempDir;
 
@@ -147,7 +147,7 @@ fn killed_at_ten_recorded_positions_it_ends_with_the_same_digest_and_reads_each_
         }
     }
     assert_eq!(records["read"], 9, "every document was read and recorded once");
-    println!("kills at recorded positions: {kills}; documents opened: {} times", read.len());
+    tell(&format!("kills at recorded positions: {kills}; documents opened: {} times", read.len()));
     assert!(read.len() <= 9 + kills, "{read:?}");
 }
 
@@ -206,7 +206,7 @@ fn the_findings_stay_under_the_budget_as_counted() {
     let tokens: usize = messages.iter().map(|message| counter.count_message(message)).sum();
     assert!(tokens <= 700, "{tokens} tokens");
     assert_eq!((messages[0].id.as_str(), messages[1].id.as_str()), ("instructions", "task"), "both stay word for word");
-    println!("findings under a budget of 700: {tokens} tokens");
+    tell(&format!("findings under a budget of 700: {tokens} tokens"));
 }
 
 #[test]

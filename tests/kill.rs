@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 
 use serde_json::Value;
-use support::common::{Process, example, lines, log_of, recorded, text, wait_until};
+use support::common::{Process, example, lines, log_of, recorded, tell, text, wait_until};
 use tempfile::TempDir;
 
 struct Bench {
@@ -143,7 +143,7 @@ fn killed_inside_each_node_in_turn() {
             assert!(same_end(end["state"].clone(), &expected), "{graph}, killed in {node}: {end}");
         }
     }
-    println!("kills inside a node: {kills}");
+    tell(&format!("kills inside a node: {kills}"));
     assert_eq!(kills, 13);
 }
 
@@ -200,7 +200,7 @@ fn killed_before_and_after_every_append_in_turn() {
             }
         }
     }
-    println!("kills by window: {windows:#?}");
+    tell(&format!("kills by window: {windows:#?}"));
     let least = [("line", 4), ("diamond", 4), ("ask", 5), ("effect", 7)];
     for (graph, appends) in least {
         for when in ["before", "after"] {
@@ -235,7 +235,7 @@ fn an_effect_that_may_have_happened_waits_for_a_person() {
         assert_eq!(bench.count("charge effect"), 1, "{:?}", bench.trace());
         assert_eq!(bench.count("quote effect"), 1, "its result was recorded");
     }
-    println!("kills between an effect and its record: 2");
+    tell(&format!("kills between an effect and its record: 2"));
 }
 
 #[test]
@@ -253,5 +253,5 @@ fn an_answer_that_was_recorded_is_not_asked_for_again() {
     let output = bench.output(&[]);
     assert_eq!(output.status.code(), Some(0), "the answer is there: {}", text(&output));
     assert_eq!(bench.count("b start"), 1);
-    println!("kills around an answer: 2");
+    tell(&format!("kills around an answer: 2"));
 }

@@ -9,9 +9,9 @@ use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 use super::driver::{Driver, status};
-use super::spans::{self, Spans};
 use super::error::Error;
 use super::outcome::{Checkpoint, Outcome, Suspension, ThreadState};
+use super::spans::{self, Spans};
 use super::stream::{Announcer, Events};
 use super::{Inner, names};
 use crate::graph::Answer;

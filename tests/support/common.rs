@@ -1,6 +1,7 @@
 //! What several tests share: examples as real processes, and waiting for what they do.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -68,6 +69,12 @@ pub(crate) fn wait_until(process: &mut Process, mut holds: impl FnMut() -> bool)
         std::thread::park_timeout(Duration::from_millis(2));
     }
     panic!("what the test waits for has not happened within a minute");
+}
+
+/// Says something that shows although the test passes.
+pub(crate) fn tell(what: &str) {
+    // Written past the test harness, which keeps what a passing test prints to itself.
+    let _ = writeln!(std::io::stderr(), "{what}");
 }
 
 pub(crate) fn lines(path: &Path) -> Vec<String> {
