@@ -45,9 +45,8 @@ impl Task<'_> {
             }
             let reply = call(self.request(&summary, piece)).await;
             let reply = reply.map_err(|source| SummaryError::Call { piece: at + 1, pieces: pieces.len(), source })?;
-            summary = self
-                .accepted(reply)
-                .map_err(|what| SummaryError::NoSummary { piece: at + 1, pieces: pieces.len(), what })?;
+            summary =
+                self.accepted(reply).map_err(|what| SummaryError::NoSummary { piece: at + 1, pieces: pieces.len(), what })?;
         }
         Ok(summary)
     }
@@ -74,7 +73,8 @@ impl Task<'_> {
         }
         let is_cut = reply.finish == Finish::Length && !text.ends_with(CUT_MARK);
         let marked = if is_cut { format!("{text} {CUT_MARK}") } else { text.to_owned() };
-        let fitting = if self.counter.count(&marked) <= self.tokens_max { marked } else { cut_to(text, self.tokens_max, self.counter) };
+        let fitting =
+            if self.counter.count(&marked) <= self.tokens_max { marked } else { cut_to(text, self.tokens_max, self.counter) };
         if fitting.is_empty() { Err("a text of which not one character fits") } else { Ok(fitting) }
     }
 
@@ -115,7 +115,9 @@ fn at_break(text: &str, end: usize) -> &str {
     if end == text.len() {
         return part;
     }
-    let best = ["\n\n", "\n", "。", ". "].into_iter().find_map(|mark| part.rfind(mark).map(|at| at + mark.len()).filter(|at| *at > end - end / 4));
+    let best = ["\n\n", "\n", "。", ". "]
+        .into_iter()
+        .find_map(|mark| part.rfind(mark).map(|at| at + mark.len()).filter(|at| *at > end - end / 4));
     let piece = best.map_or_else(|| at_word(text, end), |at| part[..at].trim_end());
     if piece.is_empty() { part } else { piece }
 }
@@ -159,7 +161,8 @@ mod tests {
 
     #[test]
     fn pieces_lose_nothing_and_fit() {
-        let texts = ["User: short".to_owned(), "检查点保存完成，等待批准。".repeat(100), "a b\n\nc. ".repeat(300), "🌤️👩‍💻".repeat(50)];
+        let texts =
+            ["User: short".to_owned(), "检查点保存完成，等待批准。".repeat(100), "a b\n\nc. ".repeat(300), "🌤️👩‍💻".repeat(50)];
         let letters = |text: &str| text.chars().filter(|c| !c.is_whitespace()).collect::<String>();
         for (chunk, tokens_max) in [(60, 20), (100, 30), (400, 100), (100_000, 10)] {
             let task = task(chunk, tokens_max);
