@@ -26,6 +26,8 @@
 //!
 //! Not supported yet: streamed answers, images and audio, tools offered to the model.
 
+#![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by it"))]
+
 mod cut;
 mod error;
 mod extractive;

@@ -2,6 +2,8 @@
 //!
 //! How this could break: the answer is empty, over its limit, out of order, different from run to run, or takes too long for a long text.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
 use std::time::{Duration, Instant};
 
 use ferrata::state::Message;
@@ -126,6 +128,7 @@ async fn it_does_not_pretend_to_be_a_language_model() {
 }
 
 #[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "it measures how long something takes")]
 async fn a_megabyte_takes_seconds_at_most() {
     const WORDS: [&str; 16] = [
         "engine", "log", "state", "record", "crash", "snapshot", "node", "edge", "answer", "question", "the", "of", "reads",
