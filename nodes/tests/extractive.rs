@@ -2,6 +2,8 @@
 //!
 //! How this could break: the answer is empty, over its limit, out of order, different from run to run, or takes too long for a long text.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
 use std::time::{Duration, Instant};
 
 use ferrata::state::Message;
@@ -51,8 +53,8 @@ async fn central_sentences_are_kept_and_asides_dropped() {
     let cases: &[(&str, u32, &[&str], &[&str])] = &[
         (ENGLISH, 45, &["After a crash"], &["rained", "cat", "soup"]),
         (GERMAN, 60, &["Nach einem Absturz"], &["regnete", "Katze"]),
-        (CHINESE, 45, &["崩溃之后，引擎读取日志"], &["下雨", "小白"]),
-        (MARKDOWN, 40, &["After a crash the engine"], &["Soup", "let log", "|", "#", "- "]),
+        (CHINESE, 30, &["崩溃之后，引擎读取日志"], &["下雨", "小白"]),
+        (MARKDOWN, 30, &["After a crash the engine"], &["Soup", "let log", "|", "#", "- "]),
     ];
     for (text, tokens_max, kept, dropped) in cases {
         let content = condensed(text, *tokens_max).await;
@@ -108,8 +110,9 @@ async fn the_limit_is_300_tokens_if_none_is_set() {
     let text: String = (0..500).map(|i| format!("Record {i} of the log names step {}. ", i * 7 % 100)).collect();
     let mut request = ChatRequest::condense("", text, 0);
     request.output_tokens_max = None;
-    let tokens = Tiktoken::default().count(&Extractive::new().chat(&request).await.unwrap().content);
-    assert!((250..=300).contains(&tokens), "{tokens}");
+    let content = Extractive::new().chat(&request).await.unwrap().content;
+    let tokens = Tiktoken::default().count(&content);
+    assert!((250..=300).contains(&tokens), "{tokens}: {content}");
 }
 
 #[tokio::test]
@@ -125,6 +128,7 @@ async fn it_does_not_pretend_to_be_a_language_model() {
 }
 
 #[tokio::test]
+#[allow(clippy::disallowed_methods, reason = "it measures how long something takes")]
 async fn a_megabyte_takes_seconds_at_most() {
     const WORDS: [&str; 16] = [
         "engine", "log", "state", "record", "crash", "snapshot", "node", "edge", "answer", "question", "the", "of", "reads",

@@ -3,6 +3,8 @@
 //! How this could break: a retry hidden in a library multiplies requests, a body that is not quite OpenAI's loses the status or the time
 //! to wait, an error object or an empty body passes for an answer, the key shows up in a report.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
 use std::error::Error;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -120,7 +122,8 @@ async fn answer_in_parts() {
 async fn failures_keep_class_status_and_wait_and_are_asked_once() {
     use ModelErrorClass::{Auth, ContextLength, Deterministic, Quota, Transient};
     let bad: &[u8] = br#"{"error":{"message":"bad","type":"invalid_request_error","code":null}}"#;
-    let cases: &[(u16, &str, &[u8], ModelErrorClass, Option<u64>)] = &[
+    type Case = (u16, &'static str, &'static [u8], ModelErrorClass, Option<u64>);
+    let cases: &[Case] = &[
         (429, "retry-after: 2\r\n", include_bytes!("wire/w22-429-odd-body.json"), Transient, Some(2)),
         (429, "", include_bytes!("wire/w23-429-quota.json"), Quota, None),
         (400, "", include_bytes!("wire/w24-400-context-length.json"), ContextLength, None),

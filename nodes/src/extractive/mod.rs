@@ -27,7 +27,7 @@ const OUTPUT_TOKENS_DEFAULT: u32 = 300;
 /// cut and ends in `[…]`, and the answer's [`Finish`] is then `Length`.
 ///
 /// For [`Purpose::Chat`] it answers with a deterministic error that says what to set. The work is done in the first poll, in time
-/// proportional to the length: 1 MB takes under a second when optimized. Larger texts belong into chunks, as
+/// proportional to the length: 2 s for 1 MB without optimization on a machine with two cores. Larger texts belong into chunks, as
 /// [`RollingSummary::condense_document`](crate::RollingSummary::condense_document) makes them.
 ///
 /// ```
@@ -36,7 +36,7 @@ const OUTPUT_TOKENS_DEFAULT: u32 = 300;
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), ferrata_nodes::ModelError> {
 /// let text = "检查点保存了状态。天气很好。引擎从检查点恢复状态。状态和检查点都在日志里。";
-/// let reply = Extractive::new().chat(&ChatRequest::condense("", text, 25)).await?;
+/// let reply = Extractive::new().chat(&ChatRequest::condense("", text, 12)).await?;
 /// assert!(reply.content.contains("检查点") && !reply.content.contains("天气"));
 /// # Ok(())
 /// # }

@@ -45,7 +45,9 @@ pub(super) fn rank(features: &Features) -> Vec<usize> {
 /// The sentences of a block with how central each is, where 1 is the mean; the most central first.
 fn score(features: &Features, block: &[usize]) -> Vec<(f64, usize)> {
     let mut graph = DiGraph::<(), ()>::with_capacity(block.len(), block.len() * NEIGHBOURS_MAX);
-    block.iter().for_each(|_| drop(graph.add_node(())));
+    for _ in block {
+        graph.add_node(());
+    }
     for (node, near) in neighbours(features, block).into_iter().enumerate() {
         for neighbour in near {
             graph.add_edge(NodeIndex::new(node), NodeIndex::new(neighbour), ());

@@ -16,6 +16,9 @@ const ABBREVIATIONS: &[&str] = &[
     "usw", "vgl", "vol", "vs",
 ];
 
+/// German writes dates as `3. Mai`, and starts every noun with a capital, so that only the names tell them from an end.
+const MONTHS: &[&str] = &["Jan", "Feb", "März", "Apr", "Mai", "Jun", "Jul", "Aug", "Sep", "Okt", "Nov", "Dez", "Jahrhundert"];
+
 #[derive(Debug)]
 pub(super) struct Sentence {
     pub(super) text: String,
@@ -178,7 +181,8 @@ fn sentence_end(text: &str, start: usize, at: usize, mark: char) -> Option<usize
 fn is_abbreviation(before: &str, rest: &str) -> bool {
     let word = before.rsplit(|c: char| !c.is_alphanumeric()).next().unwrap_or_default();
     if word.chars().all(|c| c.is_ascii_digit()) {
-        return word.len() <= 2 && !word.is_empty() && rest.trim_start().starts_with(char::is_alphanumeric);
+        let next = rest.trim_start();
+        return word.len() <= 2 && MONTHS.iter().any(|month| next.starts_with(month));
     }
     let mut letters = word.chars();
     let is_initial = letters.next().is_some_and(|c| c.is_alphabetic() && !is_unspaced(c) && c != 'I') && letters.next().is_none();
@@ -208,6 +212,7 @@ mod tests {
                 &["Pi is 3.14 here.", "See e.g. the log of Dr. Ada B. Long."],
             ),
             ("Am 3. Mai kam z. B. Frau Grün. Sie blieb.", &["Am 3. Mai kam z. B. Frau Grün.", "Sie blieb."]),
+            ("It costs 42. The cook paid. Version 1.2 came.", &["It costs 42.", "The cook paid.", "Version 1.2 came."]),
             ("She said \"Stop!\" Then it stopped.", &["She said \"Stop!\"", "Then it stopped."]),
             ("Wait... what? See https://a.example/x.y now.", &["Wait... what?", "See https://a.example/x.y now."]),
             ("天气很好。你说“走吧！”我们走了。", &["天气很好。", "你说“走吧！”", "我们走了。"]),

@@ -60,7 +60,8 @@ mod tests {
 
     #[test]
     fn waits() {
-        let cases: &[(&[(&str, &str)], Option<u64>)] = &[
+        type Headers = &'static [(&'static str, &'static str)];
+        let cases: &[(Headers, Option<u64>)] = &[
             (&[("retry-after", "2")], Some(2_000)),
             (&[("retry-after", "0.5")], Some(500)),
             (&[("retry-after", "9"), ("retry-after-ms", "150")], Some(150)),

@@ -8,8 +8,7 @@
 pub enum SummaryError<E> {
     /// What has to stay word for word leaves no room. No model was asked.
     #[error(
-        "{what} {tokens} tokens and must stay word for word, {over} more than the budget of {budget} has room for; \
-         raise the budget, or make it shorter"
+        "{what} {tokens} tokens, {over} more than a budget of {budget} has room for; raise the budget, or shorten what has to stay"
     )]
     CannotFit {
         /// What is too large, with a verb: `the system messages and the first task have`.

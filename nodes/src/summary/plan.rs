@@ -65,15 +65,14 @@ pub(super) fn plan(messages: &[Message], counts: &[usize], limits: Limits) -> Re
     used += last_user.map_or(0, |at| counts[at]);
 
     let mut kept: HashSet<usize> = waiting.into_iter().chain(last_user).collect();
-    let mut is_newest = true;
-    for unit in units.iter().rev().filter(|unit| unit.state != Calls::Broken) {
+    for (at, unit) in units.iter().enumerate().rev().filter(|(_, unit)| unit.state != Calls::Broken) {
         let more: usize = unit.places.iter().filter(|at| !kept.contains(at)).map(|&at| counts[at]).sum();
-        let limit = if is_newest { limits.budget } else { limits.target };
+        // What was said last is worth the head-room.
+        let limit = if at + 1 == units.len() { limits.budget } else { limits.target };
         if more > 0 && used + more > limit {
             break;
         }
         used += more;
-        is_newest &= more == 0;
         kept.extend(&unit.places);
     }
     Ok(sorted_out(messages.len(), summary, &fixed, task, &kept))
@@ -81,21 +80,25 @@ pub(super) fn plan(messages: &[Message], counts: &[usize], limits: Limits) -> Re
 
 /// The fixed part must leave room for a conversation: else each new message would fold again and gain nothing.
 fn check_fixed(fixed: &[usize], task: Option<usize>, tokens: usize, counts: &[usize], limits: Limits) -> Result<(), TooLarge> {
-    let room = limits.budget.saturating_sub(limits.summary + limits.headroom);
+    let room = limits.budget.saturating_sub(limits.headroom);
+    if limits.summary > room {
+        return Err(TooLarge { what: "the summary message has up to".to_owned(), tokens: limits.summary, room });
+    }
+    let room = room - limits.summary;
     if tokens <= room {
         return Ok(());
     }
-    let of_task = task.map_or(0, |at| counts[at]);
-    let what = match fixed.len() {
-        1 if task.is_some() => "the first task has".to_owned(),
-        _ => format!("the system messages ({}) and the first task ({of_task}) have", tokens - of_task),
+    let what = match task.map(|at| counts[at]) {
+        Some(_) if fixed.len() == 1 => "the first task has".to_owned(),
+        Some(of_task) => format!("the system messages ({}) and the first task ({of_task}) have", tokens - of_task),
+        None => "the system messages have".to_owned(),
     };
     Err(TooLarge { what, tokens, room })
 }
 
 fn sorted_out(count: usize, summary: Option<usize>, fixed: &[usize], task: Option<usize>, kept: &HashSet<usize>) -> Plan {
     let folded: Vec<usize> = (0..count).filter(|at| !kept.contains(at) && !fixed.contains(at) && summary != Some(*at)).collect();
-    let newest_folded = folded.last().copied().max(summary).or(task);
+    let newest_folded = folded.last().copied().max(summary).max(task);
     // A system message among those that stay keeps its place; one among those that are folded goes to the front.
     let is_front = |at: &usize| task == Some(*at) || newest_folded.is_none_or(|newest| *at < newest);
     let (front, mut rest): (Vec<usize>, Vec<usize>) = fixed.iter().partition(|at| is_front(at));
