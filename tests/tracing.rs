@@ -23,7 +23,13 @@ struct Order {
 #[derive(Clone, Default)]
 struct Ways {
     next: Arc<AtomicU64>,
-    opened: Arc<Mutex<(HashMap<u64, String>, Vec<String>)>>,
+    opened: Arc<Mutex<Opened>>,
+}
+
+#[derive(Default)]
+struct Opened {
+    ways: HashMap<u64, String>,
+    in_order: Vec<String>,
 }
 
 thread_local! {
@@ -39,12 +45,12 @@ impl Subscriber for Ways {
         let id = self.next.fetch_add(1, Ordering::SeqCst) + 1;
         let parent = span.parent().map(Id::into_u64).or_else(|| ENTERED.with_borrow(|entered| entered.last().copied()));
         let mut opened = self.opened.lock().expect("not poisoned");
-        let way = match parent.and_then(|parent| opened.0.get(&parent)) {
+        let way = match parent.and_then(|parent| opened.ways.get(&parent)) {
             Some(way) => format!("{way} > {}", span.metadata().name()),
             None => span.metadata().name().to_owned(),
         };
-        opened.0.insert(id, way.clone());
-        opened.1.push(way);
+        opened.ways.insert(id, way.clone());
+        opened.in_order.push(way);
         Id::from_u64(id)
     }
 
@@ -82,7 +88,7 @@ fn run_step_task_attempt_and_effect_are_inside_each_other() {
         let runner = Runner::new(graph, MemoryStore::new());
         runtime.block_on(async { runner.thread("t").run(Order::update()).await }).expect("it runs").done().expect("it ends");
     });
-    let opened = ways.opened.lock().expect("not poisoned").1.clone();
+    let opened = ways.opened.lock().expect("not poisoned").in_order.clone();
     let expected = [
         "run",
         "run > step",
