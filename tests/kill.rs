@@ -235,7 +235,7 @@ fn an_effect_that_may_have_happened_waits_for_a_person() {
         assert_eq!(bench.count("charge effect"), 1, "{:?}", bench.trace());
         assert_eq!(bench.count("quote effect"), 1, "its result was recorded");
     }
-    tell(&format!("kills between an effect and its record: 2"));
+    tell("kills between an effect and its record: 2");
 }
 
 #[test]
@@ -253,5 +253,5 @@ fn an_answer_that_was_recorded_is_not_asked_for_again() {
     let output = bench.output(&[]);
     assert_eq!(output.status.code(), Some(0), "the answer is there: {}", text(&output));
     assert_eq!(bench.count("b start"), 1);
-    tell(&format!("kills around an answer: 2"));
+    tell("kills around an answer: 2");
 }
