@@ -81,12 +81,13 @@ pub mod store;
 pub use error::{Class, Failure, NodeError, Result};
 pub use ferrata_derive::{Route, State};
 pub use graph::{
-    Answer, Approval, Ask, Asking, BuildError, END, Graph, GraphBuilder, IntoNode, IntoReturn, Mistake, Node, PayloadType, Route,
-    START, Verdict,
+    Answer, Approval, Ask, Asking, BuildError, END, Graph, GraphBuilder, IntoNode, IntoReturn, Mistake, Next, Node, PayloadType,
+    Route, START, Verdict,
 };
 pub use id::{
     BranchId, EffectId, Frame, InvalidThreadName, NodeName, Path, Position, QuestionId, RunId, StepNumber, TaskId, ThreadName,
 };
+pub use log::Target;
 pub use policy::Retry;
 pub use runner::{Checkpoint, Context, Effect, Error, Event, Events, FromTask, Outcome, Runner, Suspension, Thread, ThreadState};
 pub use state::{State, StaticState, View};

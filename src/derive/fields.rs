@@ -10,6 +10,9 @@ pub(crate) enum Rule {
     Append,
     Merge,
     Messages,
+    Sum,
+    Max,
+    Min,
 }
 
 impl Rule {
@@ -19,12 +22,16 @@ impl Rule {
             Self::Append => quote!(Append),
             Self::Merge => quote!(Merge),
             Self::Messages => quote!(Messages),
+            Self::Sum => quote!(Sum),
+            Self::Max => quote!(Max),
+            Self::Min => quote!(Min),
         }
     }
 
     pub(crate) fn function(self) -> TokenStream {
         match self {
-            Self::Replace => quote!(replace),
+            // The engine works the outcome out, and sets it.
+            Self::Replace | Self::Sum | Self::Max | Self::Min => quote!(replace),
             Self::Append => quote!(append),
             Self::Merge => quote!(merge),
             Self::Messages => quote!(messages),
@@ -81,7 +88,10 @@ fn rule(field: &syn::Field) -> Result<Rule> {
                 Some("append") => Rule::Append,
                 Some("merge") => Rule::Merge,
                 Some("messages") => Rule::Messages,
-                _ => return Err(meta.error("unknown merge rule; there are: replace, append, merge, messages")),
+                Some("sum") => Rule::Sum,
+                Some("max") => Rule::Max,
+                Some("min") => Rule::Min,
+                _ => return Err(meta.error("unknown merge rule; there are: replace, append, merge, messages, sum, max, min")),
             };
             match rule.replace(new) {
                 Some(_) => Err(meta.error("a field has one merge rule")),

@@ -69,10 +69,7 @@ fn traits(input: &DeriveInput, fields: &[Field<'_>]) -> TokenStream {
             fn schema() -> ::ferrata::state::Schema {
                 ::ferrata::state::Schema::new(
                     #type_name,
-                    ::std::vec![#(::ferrata::state::Field {
-                        name: ::std::string::String::from(#names),
-                        rule: ::ferrata::state::Rule::#rules,
-                    }),*],
+                    ::std::vec![#(::ferrata::state::Field::new(#names, ::ferrata::state::Rule::#rules)),*],
                     ::ferrata::__private::json_schema::<Self>(),
                 )
             }
@@ -179,6 +176,15 @@ fn methods(field: &Field<'_>) -> TokenStream {
                 let value: #ty = value.into();
                 Self(self.0.set(#name, &value))
             }
+        },
+        Rule::Sum | Rule::Max | Rule::Min => quote! {
+            /// Adds an operand to what the step makes of the field.
+            pub fn #ident(self, operand: impl ::core::convert::Into<#ty>) -> Self {
+                let operand: #ty = operand.into();
+                Self(self.0.combine(#name, &operand))
+            }
+
+            #set_method
         },
         Rule::Append => quote! {
             /// Adds one item at the end.

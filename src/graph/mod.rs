@@ -24,7 +24,8 @@ use crate::log::Target;
 use crate::state::{Schema, State, StateObject, StaticState, Update, to_value};
 
 pub(crate) use node::Handler;
-pub use node::{IntoNode, IntoReturn, Node, NodeReturn, PayloadType};
+pub use node::{IntoNode, IntoReturn, Next, Node, NodeReturn, PayloadType};
+pub(crate) use plan::Pauses;
 pub(crate) use plan::{APPROVED, REJECTED};
 use plan::{DeclaredEdge, DeclaredJoin, DeclaredNode, DeclaredRoute, EdgeKind, Plan};
 pub use plan::{END, START};
@@ -65,8 +66,18 @@ pub use validate::{BuildError, Mistake};
 /// ```
 pub struct Graph<S> {
     pub(crate) shape: Arc<Shape>,
-    pub(crate) handlers: Vec<Handler<S>>,
+    pub(crate) handlers: Vec<Handlers<S>>,
+    /// The fields that a run returns, if not all.
+    pub(crate) output: Option<Vec<String>>,
     mermaid: String,
+}
+
+/// What runs for a node, and what it sees.
+pub(crate) struct Handlers<S> {
+    pub(crate) node: Handler<S>,
+    pub(crate) on_error: Option<Handler<S>>,
+    /// The fields it sees, if not all.
+    pub(crate) sees: Option<Vec<String>>,
 }
 
 impl<S: StaticState> Graph<S> {
@@ -113,14 +124,55 @@ impl<S: State> GraphBuilder<S> {
             joins: Vec::new(),
             routes: Vec::new(),
             takes: Vec::new(),
+            input: None,
+            output: None,
+            pauses: Pauses::default(),
         };
         Self { plan, schema, state: PhantomData }
     }
 
     /// Adds a node: an async function or closure, see [`IntoNode`].
     pub fn node<Args>(mut self, name: &str, node: impl IntoNode<S, Args>) -> Self {
-        let Node { handler, policy, payload, irreversible, unguarded } = node.into_node();
-        self.plan.nodes.push(DeclaredNode { name: name.into(), handler, policy, payload, irreversible, unguarded });
+        let Node { handler, policy, payload, irreversible, unguarded, reads, leads_to, on_error, on_error_leads_to } =
+            node.into_node();
+        let name = name.into();
+        let node = DeclaredNode {
+            name,
+            handler,
+            policy,
+            payload,
+            irreversible,
+            unguarded,
+            reads,
+            leads_to,
+            on_error,
+            on_error_leads_to,
+        };
+        self.plan.nodes.push(node);
+        self
+    }
+
+    /// The fields that an input may write; the others are dropped from it. Without this, all that are not private.
+    pub fn input_fields<N: Into<String>>(mut self, fields: impl IntoIterator<Item = N>) -> Self {
+        self.plan.input = Some(fields.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// The fields that a run returns. Without this, all that are not private. Works on states whose fields can be absent.
+    pub fn output_fields<N: Into<String>>(mut self, fields: impl IntoIterator<Item = N>) -> Self {
+        self.plan.output = Some(fields.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Stops every run before a step in which one of these nodes is due, until the thread is resumed.
+    pub fn pause_before<N: Into<NodeName>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
+        self.plan.pauses.before = nodes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Stops every run after a step in which one of these nodes ran, until the thread is resumed.
+    pub fn pause_after<N: Into<NodeName>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
+        self.plan.pauses.after = nodes.into_iter().map(Into::into).collect();
         self
     }
 
@@ -192,8 +244,8 @@ impl<S: State> GraphBuilder<S> {
     }
 
     /// `to` runs when all of `from` have run since it last did.
-    pub fn join(mut self, from: impl IntoIterator<Item = &'static str>, to: &str) -> Self {
-        self.plan.joins.push(DeclaredJoin { from: from.into_iter().map(NodeName::from).collect(), to: to.into() });
+    pub fn join<N: Into<NodeName>>(mut self, from: impl IntoIterator<Item = N>, to: &str) -> Self {
+        self.plan.joins.push(DeclaredJoin { from: from.into_iter().map(Into::into).collect(), to: to.into() });
         self
     }
 
@@ -209,9 +261,24 @@ impl<S: State> GraphBuilder<S> {
         targets: impl IntoIterator<Item = &'n str>,
         choose: impl Fn(&S) -> N + Send + Sync + 'static,
     ) -> Self {
-        let choose = Arc::new(move |state: &dyn StateObject| vec![Target::Node(choose(typed(state)).into())]);
+        let choose = Arc::new(move |state: &dyn StateObject| Ok(vec![Target::Node(choose(typed(state)).into())]));
         let to = targets.into_iter().map(NodeName::from).collect();
-        self.plan.routes.push(DeclaredRoute { from: from.into(), to, choose, sends: None });
+        self.plan.routes.push(DeclaredRoute { from: from.into(), to, choose, sends: None, is_branch: false });
+        self
+    }
+
+    /// As [`route_to`](Self::route_to), for a choice of any number of nodes and tasks with payloads, and one that can fail.
+    ///
+    /// What is sent to one node many times runs in parallel, in one step; what follows the node runs once after them.
+    pub fn branch<'n>(
+        mut self,
+        from: &str,
+        targets: impl IntoIterator<Item = &'n str>,
+        choose: impl Fn(&S) -> Result<Vec<Target>, NodeError> + Send + Sync + 'static,
+    ) -> Self {
+        let choose = Arc::new(move |state: &dyn StateObject| choose(typed(state)).map_err(|error| format!("failed: {error}")));
+        let to = targets.into_iter().map(NodeName::from).collect();
+        self.plan.routes.push(DeclaredRoute { from: from.into(), to, choose, sends: None, is_branch: true });
         self
     }
 
@@ -229,7 +296,7 @@ impl<S: State> GraphBuilder<S> {
             Arc::new(move |state: &dyn StateObject| fan_out(&target, items(typed(state))))
         };
         let sends = Some(PayloadType::of::<P>());
-        self.plan.routes.push(DeclaredRoute { from: from.into(), to: vec![target], choose, sends });
+        self.plan.routes.push(DeclaredRoute { from: from.into(), to: vec![target], choose, sends, is_branch: false });
         self
     }
 
@@ -240,12 +307,21 @@ impl<S: State> GraphBuilder<S> {
     /// Everything that is wrong with it, at once: unknown, duplicate and reserved names, no entry, nodes that nothing leads to or
     /// that lead nowhere, approvals without a way on, payloads that do not fit, joins that can wait for ever, irreversible nodes
     /// that can be reached without an approval.
-    pub fn build(self) -> Result<Graph<S>, BuildError> {
-        validate::check(&self.plan)?;
+    pub fn build(mut self) -> Result<Graph<S>, BuildError> {
+        validate::check(&self.plan, &self.schema)?;
         let mermaid = draw::mermaid(&self.plan);
+        let open: Vec<&String> = self.schema.fields().iter().filter(|f| !f.private).map(|f| &f.name).collect();
+        // Without private fields there is nothing to leave out.
+        let all = (open.len() < self.schema.fields().len()).then(|| open.into_iter().cloned().collect::<Vec<_>>());
+        self.plan.input = self.plan.input.or_else(|| all.clone());
+        self.plan.output = self.plan.output.or_else(|| all.clone());
         let shape = shape_of(&self.plan, self.schema);
-        let handlers = self.plan.nodes.into_iter().map(|node| node.handler).collect();
-        Ok(Graph { shape: Arc::new(shape), handlers, mermaid })
+        let output = self.plan.output;
+        let nodes = self.plan.nodes.into_iter();
+        let handlers = nodes
+            .map(|node| Handlers { node: node.handler, on_error: node.on_error, sees: node.reads.or_else(|| all.clone()) })
+            .collect();
+        Ok(Graph { shape: Arc::new(shape), handlers, output, mermaid })
     }
 }
 
@@ -259,16 +335,13 @@ fn typed<S: State>(state: &dyn StateObject) -> &S {
     (state as &dyn Any).downcast_ref().expect("a graph's threads hold its state type")
 }
 
-fn fan_out<P: Serialize>(target: &NodeName, items: impl IntoIterator<Item = P>) -> Vec<Target> {
-    let sends: Vec<Target> = items
-        .into_iter()
-        .map(|item| {
-            // A panic in a conditional edge is an error that names the node and holds this text.
-            let payload = to_value(&item).unwrap_or_else(|error| panic!("an item of the fan-out cannot be stored: {error}"));
-            Target::Send { node: target.clone(), payload: Arc::new(payload) }
-        })
-        .collect();
-    if sends.is_empty() { vec![Target::Past(target.clone())] } else { sends }
+fn fan_out<P: Serialize>(target: &NodeName, items: impl IntoIterator<Item = P>) -> Result<Vec<Target>, String> {
+    let send = |item| match to_value(&item) {
+        Ok(payload) => Ok(Target::send(target.clone(), payload)),
+        Err(error) => Err(format!("gave an item that cannot be stored: {error}")),
+    };
+    let sends: Vec<Target> = items.into_iter().map(send).collect::<Result<_, _>>()?;
+    Ok(if sends.is_empty() { vec![Target::Past(target.clone())] } else { sends })
 }
 
 /// Turns a checked plan into numbers.
@@ -298,7 +371,14 @@ fn shape_of<S>(plan: &Plan<S>, schema: Schema) -> Shape {
             labels: vec![labelled(APPROVED), labelled(REJECTED)],
         }
     };
-    let nodes =
-        plan.nodes.iter().map(|n| NodeShape { name: n.name.clone(), policy: n.policy, exits: exits(n.name.as_str()) }).collect();
-    Shape { name: plan.name.clone(), schema: Arc::new(schema), nodes, start: exits(START), joins, index }
+    let shape = |n: &DeclaredNode<S>| NodeShape {
+        name: n.name.clone(),
+        policy: n.policy,
+        exits: exits(n.name.as_str()),
+        leads_to: n.leads_to.clone(),
+        on_error_leads_to: n.on_error_leads_to.clone(),
+    };
+    let nodes = plan.nodes.iter().map(shape).collect();
+    let (input, pauses) = (plan.input.clone(), plan.pauses.clone());
+    Shape { name: plan.name.clone(), schema: Arc::new(schema), nodes, start: exits(START), joins, index, input, pauses }
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::question::QuestionNode;
+use crate::id::NodeName;
+use crate::log::Target;
 use crate::policy::{NodePolicy, Retry};
 use crate::state::{State, Update};
 
@@ -24,14 +26,17 @@ impl PayloadType {
 
 pub(crate) enum Handler<S> {
     /// An async function; what it is is the runner's business.
-    Function(Arc<dyn Any + Send + Sync>),
+    Function {
+        call: Arc<dyn Any + Send + Sync>,
+        payload: Option<PayloadType>,
+    },
     Question(QuestionNode<S>),
 }
 
 impl<S> Clone for Handler<S> {
     fn clone(&self) -> Self {
         match self {
-            Self::Function(function) => Self::Function(Arc::clone(function)),
+            Self::Function { call, payload } => Self::Function { call: Arc::clone(call), payload: *payload },
             Self::Question(question) => Self::Question(question.clone()),
         }
     }
@@ -45,11 +50,37 @@ pub struct Node<S> {
     pub(crate) payload: Option<PayloadType>,
     pub(crate) irreversible: bool,
     pub(crate) unguarded: Option<String>,
+    pub(crate) reads: Option<Vec<String>>,
+    pub(crate) leads_to: Vec<NodeName>,
+    pub(crate) on_error: Option<Handler<S>>,
+    pub(crate) on_error_leads_to: Vec<NodeName>,
+}
+
+impl<S: State> Node<S> {
+    /// Lets another function take over when the last attempt has failed: what it returns is the node's result, and the edges of the node
+    /// are not taken. It finds the failure in [`Context::failure`](crate::Context::failure). If it fails too, the run fails.
+    pub fn on_error<Args>(mut self, handler: impl IntoNode<S, Args>) -> Self {
+        let handler = handler.into_node();
+        self.on_error_leads_to = handler.leads_to;
+        self.on_error = Some(handler.handler);
+        self.policy.handled = true;
+        self
+    }
 }
 
 impl<S> Node<S> {
     pub(crate) fn new(handler: Handler<S>, payload: Option<PayloadType>) -> Self {
-        Self { handler, policy: NodePolicy::default(), payload, irreversible: false, unguarded: None }
+        Self {
+            handler,
+            policy: NodePolicy::default(),
+            payload,
+            irreversible: false,
+            unguarded: None,
+            reads: None,
+            leads_to: Vec::new(),
+            on_error: None,
+            on_error_leads_to: Vec::new(),
+        }
     }
 
     /// Tries again after failures. The default is one attempt.
@@ -61,6 +92,24 @@ impl<S> Node<S> {
     /// Longest time for one attempt; one that takes longer fails as transient. The default is none.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.policy.timeout = Some(limit);
+        self
+    }
+
+    /// Lets the node say itself where to go, with [`Next::goto`]: to one or more of these. It has no edges then.
+    pub fn leads_to<N: Into<NodeName>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
+        self.leads_to = nodes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Shows the node only these fields, private ones among them. Works on states whose fields can be absent.
+    pub fn reads<N: Into<String>>(mut self, fields: impl IntoIterator<Item = N>) -> Self {
+        self.reads = Some(fields.into_iter().map(Into::into).collect());
+        self
+    }
+
+    /// Lets the node wait until nothing else is due.
+    pub fn deferred(mut self) -> Self {
+        self.policy.deferred = true;
         self
     }
 
@@ -143,6 +192,21 @@ pub trait IntoNode<S: State, Args>: Sized {
         self.into_node().concurrency(tasks)
     }
 
+    /// See [`Node::on_error`].
+    fn on_error<Other>(self, handler: impl IntoNode<S, Other>) -> Node<S> {
+        self.into_node().on_error(handler)
+    }
+
+    /// See [`Node::leads_to`].
+    fn leads_to<N: Into<NodeName>>(self, nodes: impl IntoIterator<Item = N>) -> Node<S> {
+        self.into_node().leads_to(nodes)
+    }
+
+    /// See [`Node::deferred`].
+    fn deferred(self) -> Node<S> {
+        self.into_node().deferred()
+    }
+
     /// See [`Node::irreversible`].
     fn irreversible(self) -> Node<S> {
         self.into_node().irreversible()
@@ -171,12 +235,14 @@ pub struct NodeReturn {
     pub(crate) update: Update,
     /// Which of the node's labelled edges are taken, if it has any.
     pub(crate) label: Option<&'static str>,
+    /// Where the node itself wants to go.
+    pub(crate) goto: Option<Vec<Target>>,
 }
 
 impl NodeReturn {
     #[doc(hidden)]
     pub fn update(update: Update) -> Self {
-        Self { update, label: None }
+        Self { update, label: None, goto: None }
     }
 }
 
@@ -193,5 +259,50 @@ pub trait IntoReturn<S> {
 impl<S: State> IntoReturn<S> for Update {
     fn into_return(self) -> NodeReturn {
         NodeReturn::update(self)
+    }
+}
+
+/// What a node returns that says itself where to go: an update and targets, which [`Node::leads_to`] declares.
+///
+/// ```
+/// use ferrata::{END, Graph, IntoNode, Next, Runner, START, State, Target, View, store::MemoryStore};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+/// struct Count { n: u64 }
+///
+/// async fn round(s: View<Count>) -> ferrata::Result<Next> {
+///     let next = if s.n < 4 { "round" } else { END };
+///     Ok(Next::update(Count::update().n(s.n + 1)).goto([Target::node(next)]))
+/// }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+/// let graph = Graph::<Count>::new("count").node("round", round.leads_to(["round", END])).edge(START, "round").build()?;
+/// let state = Runner::new(graph, MemoryStore::new()).thread("t").run(Count::update()).await?.done().unwrap();
+/// assert_eq!(state.n, 5);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "a node has to return it"]
+pub struct Next {
+    update: Update,
+    goto: Option<Vec<Target>>,
+}
+
+impl Next {
+    /// An update, and nothing yet about where to go.
+    pub fn update(update: impl Into<Update>) -> Self {
+        Self { update: update.into(), goto: None }
+    }
+
+    /// Where to go: every target of these, or nowhere if there is none.
+    pub fn goto(mut self, targets: impl IntoIterator<Item = Target>) -> Self {
+        self.goto = Some(targets.into_iter().collect());
+        self
+    }
+}
+
+impl<S: State> IntoReturn<S> for Next {
+    fn into_return(self) -> NodeReturn {
+        NodeReturn { update: self.update, label: None, goto: self.goto }
     }
 }

@@ -21,6 +21,12 @@ pub(crate) struct DeclaredNode<S> {
     pub(crate) payload: Option<PayloadType>,
     pub(crate) irreversible: bool,
     pub(crate) unguarded: Option<String>,
+    pub(crate) reads: Option<Vec<String>>,
+    /// Where the node itself may go.
+    pub(crate) leads_to: Vec<NodeName>,
+    pub(crate) on_error: Option<Handler<S>>,
+    /// Where its error handler may go.
+    pub(crate) on_error_leads_to: Vec<NodeName>,
 }
 
 /// How an edge is taken.
@@ -48,6 +54,8 @@ pub(crate) struct DeclaredRoute {
     pub(crate) choose: RouteFn,
     /// What it sends, if it is a fan-out.
     pub(crate) sends: Option<PayloadType>,
+    /// Whether it chooses freely between nodes and tasks with payloads.
+    pub(crate) is_branch: bool,
 }
 
 /// Everything that was declared, in that order.
@@ -59,6 +67,18 @@ pub(crate) struct Plan<S> {
     pub(crate) routes: Vec<DeclaredRoute>,
     /// Question nodes whose answer is taken by a function, in case there is no such node.
     pub(crate) takes: Vec<(NodeName, bool)>,
+    /// Fields that an input may write and that a run returns, if not all.
+    pub(crate) input: Option<Vec<String>>,
+    pub(crate) output: Option<Vec<String>>,
+    /// Nodes before and after which every run stops.
+    pub(crate) pauses: Pauses,
+}
+
+/// Nodes before and after which a run stops.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Pauses {
+    pub(crate) before: Vec<NodeName>,
+    pub(crate) after: Vec<NodeName>,
 }
 
 impl<S> Plan<S> {
@@ -80,6 +100,14 @@ impl<S> Plan<S> {
             // A fan-out over nothing goes on behind its target, so what follows it is as certain as an edge.
             let certain = route.sends.is_some();
             lines.extend(route.to.iter().map(|to| Line { from: &route.from, to, certain, approved: false }));
+        }
+        for node in &self.nodes {
+            lines.extend(node.leads_to.iter().chain(&node.on_error_leads_to).map(|to| Line {
+                from: &node.name,
+                to,
+                certain: false,
+                approved: false,
+            }));
         }
         lines
     }

@@ -3,13 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::plan::Pauses;
 use crate::id::NodeName;
 use crate::log::Target;
 use crate::policy::NodePolicy;
 use crate::state::{Schema, StateObject};
 
-/// A conditional edge's function. It may panic.
-pub(crate) type RouteFn = Arc<dyn Fn(&dyn StateObject) -> Vec<Target> + Send + Sync>;
+/// A conditional edge's function, with the text of what went wrong. It may panic.
+pub(crate) type RouteFn = Arc<dyn Fn(&dyn StateObject) -> Result<Vec<Target>, String> + Send + Sync>;
 
 /// A conditional edge.
 #[derive(Clone)]
@@ -41,6 +42,10 @@ pub(crate) struct NodeShape {
     pub(crate) name: NodeName,
     pub(crate) policy: NodePolicy,
     pub(crate) exits: Exits,
+    /// Where the node itself may go.
+    pub(crate) leads_to: Vec<NodeName>,
+    /// Where its error handler may go.
+    pub(crate) on_error_leads_to: Vec<NodeName>,
 }
 
 /// The graph's structure. Nodes keep their declared order, which is the order of merging.
@@ -51,6 +56,9 @@ pub(crate) struct Shape {
     pub(crate) joins: Vec<JoinShape>,
     pub(crate) start: Exits,
     pub(crate) index: HashMap<NodeName, usize>,
+    /// Fields that an input may write; what it writes beside them is dropped.
+    pub(crate) input: Option<Vec<String>>,
+    pub(crate) pauses: Pauses,
 }
 
 impl Shape {

@@ -9,6 +9,7 @@ use petgraph::visit::Dfs;
 use super::node::Handler;
 use super::plan::{APPROVED, DeclaredEdge, END, EdgeKind, Line, Plan, REJECTED, START};
 use crate::id::NodeName;
+use crate::state::Schema;
 
 /// A graph that cannot be built, with everything that is wrong with it.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -55,11 +56,13 @@ impl fmt::Display for Mistake {
 }
 
 /// Checks everything; what depends on names is checked only once the names are right.
-pub(crate) fn check<S>(plan: &Plan<S>) -> Result<(), BuildError> {
+pub(crate) fn check<S>(plan: &Plan<S>, schema: &Schema) -> Result<(), BuildError> {
     let mut mistakes = names(plan);
     mistakes.extend(edge_ends(plan));
     if mistakes.is_empty() {
         mistakes.extend(entry(plan));
+        mistakes.extend(two_ways_on(plan));
+        mistakes.extend(fields(plan, schema));
         mistakes.extend(questions(plan));
         mistakes.extend(payloads(plan));
         mistakes.extend(ways(plan));
@@ -175,6 +178,9 @@ fn all_ends<S>(plan: &Plan<S>) -> Vec<(&NodeName, &NodeName, &'static str)> {
         let what = if route.sends.is_some() { "fan-out" } else { "conditional edge" };
         ends.extend(route.to.iter().map(|to| (&route.from, to, what)));
     }
+    for node in &plan.nodes {
+        ends.extend(node.leads_to.iter().chain(&node.on_error_leads_to).map(|to| (&node.name, to, "goto")));
+    }
     ends
 }
 
@@ -206,6 +212,38 @@ fn distance(a: &str, b: &str) -> usize {
 fn entry<S>(plan: &Plan<S>) -> Option<Mistake> {
     let leads = plan.lines().iter().any(|line| line.from.as_str() == START);
     (!leads).then(|| Mistake::new("no-entry", "nothing leads from the start to a node", "add `.edge(START, \"first_node\")`"))
+}
+
+/// A node has edges, or it says itself where to go; both together would add up in a way that nobody sees.
+fn two_ways_on<S>(plan: &Plan<S>) -> Vec<Mistake> {
+    let has_edges = |name: &NodeName| {
+        plan.edges.iter().any(|e| e.from == *name)
+            || plan.routes.iter().any(|r| r.from == *name)
+            || plan.joins.iter().any(|j| j.from.contains(name))
+    };
+    let both = plan.nodes.iter().filter(|node| !node.leads_to.is_empty() && has_edges(&node.name));
+    both.map(|node| {
+        let what = format!("\"{}\" has edges and says itself where to go", node.name);
+        Mistake::new("two-ways-on", what, "keep the edges, or `.leads_to(..)` with every target")
+    })
+    .collect()
+}
+
+/// Names of fields and of nodes to stop at.
+fn fields<S>(plan: &Plan<S>, schema: &Schema) -> Vec<Mistake> {
+    let reads = plan.nodes.iter().filter_map(|node| node.reads.as_ref());
+    let named = plan.input.iter().chain(&plan.output).chain(reads).flatten();
+    let mut mistakes: Vec<Mistake> = named
+        .filter(|name| schema.field(name).is_none())
+        .map(|name| {
+            let hint = format!("the state has: {}", schema.field_names());
+            Mistake::new("unknown-field", format!("\"{name}\" is no field of the state"), hint)
+        })
+        .collect();
+    for name in plan.pauses.before.iter().chain(&plan.pauses.after).filter(|name| plan.node(name).is_none()) {
+        mistakes.push(unknown(plan, "pause", name));
+    }
+    mistakes
 }
 
 fn questions<S>(plan: &Plan<S>) -> Vec<Mistake> {
@@ -244,7 +282,10 @@ fn payloads<S>(plan: &Plan<S>) -> Vec<Mistake> {
     for node in &plan.nodes {
         let name = &node.name;
         let sends: Vec<_> = plan.routes.iter().filter(|r| r.to.contains(name)).filter_map(|r| r.sends).collect();
-        let by_edge = plan.lines().iter().filter(|line| line.to == name).count() > sends.len();
+        // A branch, and a node that says itself where to go, may bring one.
+        let by_edge = plan.edges.iter().any(|edge| edge.to == *name)
+            || plan.joins.iter().any(|join| join.to == *name)
+            || plan.routes.iter().any(|route| route.sends.is_none() && !route.is_branch && route.to.contains(name));
         match node.payload {
             Some(payload) if by_edge => {
                 let what = format!("\"{name}\" takes a {}, but an edge brings it none", payload.name);
@@ -342,6 +383,7 @@ fn starving_joins<S>(plan: &Plan<S>) -> Vec<Mistake> {
 fn choices<'p, S>(plan: &'p Plan<S>, start: &'p NodeName) -> BTreeSet<Vec<&'p NodeName>> {
     let mut choices = BTreeSet::from([vec![start]]);
     choices.extend(plan.routes.iter().filter(|route| route.sends.is_none()).flat_map(|route| &route.to).map(|to| vec![to]));
+    choices.extend(plan.nodes.iter().flat_map(|node| node.leads_to.iter().chain(&node.on_error_leads_to)).map(|to| vec![to]));
     for edge in plan.edges.iter().filter(|edge| edge.kind != EdgeKind::Always) {
         let together = plan.edges.iter().filter(|other| other.from == edge.from && other.kind == edge.kind);
         choices.insert(together.map(|other| &other.to).collect());

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::question::{Question, QuestionKind};
 use super::record::{Arrival, Due, Input, Opened, Record, RunOutcome, RunStarted, Source, Stepped, TaskDone, TaskRef};
 use crate::error::Failure;
-use crate::id::{BranchId, EffectId, Path, Position, QuestionId, StepNumber, TaskId};
+use crate::id::{BranchId, EffectId, NodeName, Path, Position, QuestionId, StepNumber, TaskId};
 use crate::state::{Change, Schema, StateCell, StateError, resolve};
 
 /// A record that cannot follow what came before it: a damaged log, or a bug.
@@ -47,6 +47,9 @@ pub(crate) struct Task {
     pub(crate) status: TaskStatus,
     /// Attempts that ended.
     pub(crate) attempts: u32,
+    /// What the node's error handler has to deal with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) handling: Option<Failure>,
 }
 
 /// How an effect of an open task stands.
@@ -113,6 +116,8 @@ pub(crate) struct Facts {
     pub(crate) tasks: Vec<Task>,
     pub(crate) edge_tasks: usize,
     pub(crate) arrivals: Vec<Arrival>,
+    #[serde(default)]
+    pub(crate) deferred: Vec<NodeName>,
     pub(crate) questions: Vec<Arc<Question>>,
     /// Effects and answers of tasks that are not merged yet.
     #[serde(with = "journal_list")]
@@ -203,7 +208,11 @@ impl Folded {
             Record::AttemptFailed(failed) => facts.task_mut(&failed.task, "attempt_failed")?.attempts = failed.attempt,
             Record::TaskFailed(failed) => {
                 let task = facts.task_mut(&failed.task, "task_failed")?;
-                task.status = TaskStatus::Failed(failed.failure.clone());
+                if failed.handled {
+                    task.handling = Some(failed.failure.clone());
+                } else {
+                    task.status = TaskStatus::Failed(failed.failure.clone());
+                }
                 task.attempts = failed.attempt;
             }
             Record::Asked(question) => facts.questions.push(Arc::clone(question)),
@@ -233,6 +242,7 @@ impl Folded {
         for task in &mut self.facts.tasks {
             if matches!(task.status, TaskStatus::Failed(_)) {
                 task.status = TaskStatus::Open;
+                task.handling = None;
             }
         }
     }
@@ -300,6 +310,7 @@ impl Facts {
         self.tasks.clear();
         self.edge_tasks = 0;
         self.arrivals.clear();
+        self.deferred.clear();
         self.journals.clear();
     }
 
@@ -310,9 +321,15 @@ impl Facts {
             self.journals.retain(|task, _| task.step.0 > merged);
         }
         self.tasks.clear();
-        self.tasks.extend(stepped.due.iter().map(|due| Task { due: due.clone(), status: TaskStatus::Open, attempts: 0 }));
+        self.tasks.extend(stepped.due.iter().map(|due| Task {
+            due: due.clone(),
+            status: TaskStatus::Open,
+            attempts: 0,
+            handling: None,
+        }));
         self.edge_tasks = self.tasks.iter().filter(|t| t.due.payload.is_none()).count();
         self.arrivals.clone_from(&stepped.arrivals);
+        self.deferred.clone_from(&stepped.deferred);
         if !stepped.merged.is_empty() {
             self.steps_total += 1;
             if let Some(run) = &mut self.run {

@@ -100,9 +100,16 @@ pub struct Input {
     pub changes: Vec<Change>,
 }
 
-/// Where a task leads, beside its node's edges.
+/// What runs next: what a conditional edge gives, or a node that says itself where to go.
+///
+/// ```
+/// use ferrata::Target;
+/// let targets = vec![Target::node("review"), Target::send("read", serde_json::json!({"path": "a.md"}))];
+/// assert_eq!(targets.len(), 2);
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
+#[non_exhaustive]
 pub enum Target {
     /// A node, on the state.
     Node(NodeName),
@@ -115,6 +122,18 @@ pub enum Target {
     },
     /// Past a node, to where it leads: a fan-out over nothing.
     Past(NodeName),
+}
+
+impl Target {
+    /// A node, on the state; [`END`](crate::END) leads nowhere.
+    pub fn node(name: impl Into<NodeName>) -> Self {
+        Self::Node(name.into())
+    }
+
+    /// A task of its own for a node, on a payload. A node that takes a view of the state gets the payload as its state.
+    pub fn send(node: impl Into<NodeName>, payload: impl Into<Value>) -> Self {
+        Self::Send { node: node.into(), payload: Arc::new(payload.into()) }
+    }
 }
 
 /// What a task or an effect cost. The tokens of an effect are not in its task's cost.
@@ -147,6 +166,9 @@ pub struct TaskDone {
     /// Where it leads, if the node itself said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goto: Option<Vec<Target>>,
+    /// Whether it is the result of the node's error handler: the node's edges are not taken then.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub handled: bool,
     /// What the attempt cost.
     pub cost: Cost,
 }
@@ -175,6 +197,9 @@ pub struct TaskFailed {
     pub attempt: u32,
     /// What went wrong.
     pub failure: Failure,
+    /// Whether the node's error handler takes over.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub handled: bool,
     /// What the attempt cost.
     pub cost: Cost,
 }
@@ -341,6 +366,9 @@ pub struct Stepped {
     /// Joins that wait for more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arrivals: Vec<Arrival>,
+    /// Deferred nodes that run when nothing else is due.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deferred: Vec<NodeName>,
     /// What is due next: by edges in declared order, then sends.
     pub due: Vec<Due>,
 }

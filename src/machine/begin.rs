@@ -66,6 +66,10 @@ impl Machine {
                 if let Err(refusal) = self.take_input(changes, env)? {
                     return Ok(Err(refusal));
                 }
+                if self.stops_here() {
+                    self.end(Ending::Paused, env)?;
+                    return Ok(Ok(()));
+                }
             }
             Begin::Resume => {}
             Begin::Answer(GivenAnswer { question, value, by }) => {
@@ -125,6 +129,9 @@ impl Machine {
     }
 
     fn take_input(&mut self, mut changes: Vec<Change>, env: &Env<'_>) -> Step<Result<(), Refusal>> {
+        if let Some(fields) = &self.shape.input {
+            changes.retain(|change| fields.iter().any(|field| *field == change.field));
+        }
         let open: Vec<_> = self.folded.facts.questions.iter().map(|q| q.id).collect();
         if !open.is_empty() {
             self.record(Record::Closed(Closed { questions: open, why: CloseReason::Superseded, at: env.now }))?;

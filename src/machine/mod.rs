@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use crate::clock::Timestamp;
 use crate::error::Failure;
-use crate::graph::Shape;
+use crate::graph::{Pauses, Shape};
 use crate::id::{NodeName, StepNumber, TaskId, ThreadName};
 use crate::log::{FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, TaskStatus};
 use crate::state::StateError;
@@ -58,6 +58,8 @@ pub(crate) struct Start {
     pub(crate) attempt: u32,
     pub(crate) payload: Option<Arc<Value>>,
     pub(crate) journal: Journal,
+    /// What the node's error handler has to deal with, if that is what runs.
+    pub(crate) handling: Option<Failure>,
 }
 
 /// How a run ends.
@@ -66,6 +68,8 @@ pub(crate) enum Ending {
     Done,
     Waiting(Vec<Arc<Question>>),
     Suspended,
+    /// At a breakpoint.
+    Paused,
     Failed(RunFailure),
 }
 
@@ -106,6 +110,10 @@ pub(crate) struct Machine {
     running: usize,
     running_by_node: HashMap<usize, usize>,
     tasks_max: usize,
+    /// Nodes before and after which this run stops.
+    pauses: Pauses,
+    /// The nodes of the step that was merged last.
+    merged: Vec<NodeName>,
     stopping: bool,
     records: Vec<Record>,
     commands: Vec<Command>,
@@ -115,7 +123,7 @@ pub(crate) struct Machine {
 pub(crate) type Step<T = ()> = Result<T, FoldError>;
 
 impl Machine {
-    pub(crate) fn new(shape: Arc<Shape>, thread: ThreadName, folded: Folded, tasks_max: usize) -> Self {
+    pub(crate) fn new(shape: Arc<Shape>, thread: ThreadName, folded: Folded, tasks_max: usize, pauses: Pauses) -> Self {
         let live = vec![Live::Idle; folded.facts.tasks.len()];
         Self {
             shape,
@@ -125,6 +133,8 @@ impl Machine {
             running: 0,
             running_by_node: HashMap::new(),
             tasks_max: tasks_max.max(1),
+            pauses,
+            merged: Vec::new(),
             stopping: false,
             records: Vec::new(),
             commands: Vec::new(),
@@ -180,10 +190,21 @@ impl Machine {
                     if let Err(failure) = self.merge_step()? {
                         return self.end(Ending::Failed(failure), env);
                     }
+                    if self.stops_here() {
+                        return self.end(Ending::Paused, env);
+                    }
                 }
                 Some(ending) => return self.end(ending, env),
             }
         }
+    }
+
+    /// Whether there is a breakpoint between the step that was merged and the one that is due.
+    fn stops_here(&self) -> bool {
+        let due = &self.folded.facts.tasks;
+        let before = || due.iter().any(|task| self.pauses.before.contains(&task.due.node));
+        let after = || self.merged.iter().any(|node| self.pauses.after.contains(node));
+        !due.is_empty() && (before() || after())
     }
 
     /// How the run ends if nothing runs; `None` if there is a step to merge or to begin.
@@ -246,19 +267,20 @@ impl Machine {
         let attempt = facts.tasks[index].attempts + 1;
         let journal = facts.journals.get(&task).cloned().unwrap_or_default();
         let payload = facts.tasks[index].due.payload.clone();
+        let handling = facts.tasks[index].handling.clone();
         self.live[index] = Live::Running { attempt };
         self.running += 1;
         if self.shape.nodes[node].policy.concurrency.is_some() {
             *self.running_by_node.entry(node).or_default() += 1;
         }
-        self.commands.push(Command::Start(Start { index, node, task, attempt, payload, journal }));
+        self.commands.push(Command::Start(Start { index, node, task, attempt, payload, journal, handling }));
     }
 
     fn end(&mut self, ending: Ending, env: &Env<'_>) -> Step {
         let outcome = match &ending {
             Ending::Done => RunOutcome::Done,
             Ending::Waiting(_) => RunOutcome::Waiting,
-            Ending::Suspended => RunOutcome::Suspended,
+            Ending::Suspended | Ending::Paused => RunOutcome::Suspended,
             Ending::Failed(failure) => RunOutcome::Failed(failure.to_string()),
         };
         if let Some(run) = self.folded.facts.run.as_ref().map(|run| run.started.run) {

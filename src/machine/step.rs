@@ -44,8 +44,10 @@ impl Machine {
             merged,
             resolved,
             arrivals: next.arrivals,
+            deferred: next.deferred.iter().map(|node| self.shape.nodes[*node].name.clone()).collect(),
             due: next.edges.iter().map(|node| due(&self.shape, *node)).chain(next.sends).collect(),
         };
+        self.merged = done.iter().map(|done| done.task.node.clone()).collect();
         self.folded.schedule(&stepped);
         self.records.push(Record::Stepped(Box::new(stepped)));
         self.live.clear();
@@ -66,7 +68,8 @@ impl Machine {
 
     fn next(&self, done: &[Arc<TaskDone>], before: Option<&StateCell>, input: bool) -> Result<Next, RunFailure> {
         let arrivals = self.folded.facts.arrivals.clone();
-        let mut next = Next { edges: BTreeSet::new(), sends: Vec::new(), arrivals, passed: BTreeSet::new() };
+        let mut next =
+            Next { edges: BTreeSet::new(), sends: Vec::new(), arrivals, passed: BTreeSet::new(), deferred: BTreeSet::new() };
         if input {
             next.fire(&self.shape, &NodeName::from(START), &self.shape.start, &self.folded.state)?;
         }
@@ -74,6 +77,8 @@ impl Machine {
             let Some(node) = self.shape.index(&task.task.node) else { continue };
             let exits = &self.shape.nodes[node].exits;
             match before {
+                // What an error handler did takes the place of what the node would have led to.
+                _ if task.handled => {}
                 Some(before) if !exits.routes.is_empty() => {
                     let seen = with_own_changes(before, &task.changes, &self.folded);
                     next.fire(&self.shape, &task.task.node, exits, &seen)?;
@@ -84,6 +89,8 @@ impl Machine {
                 next.aim(&self.shape, &task.task.node, target.clone(), &self.folded.state)?;
             }
         }
+        let waiting = self.folded.facts.deferred.iter().filter_map(|node| self.shape.index(node)).collect();
+        next.defer(&self.shape, waiting);
         Ok(next)
     }
 }
@@ -118,6 +125,8 @@ struct Next {
     arrivals: Vec<Arrival>,
     /// Nodes that a fan-out over nothing has passed: each once, since they may lead in a circle.
     passed: BTreeSet<usize>,
+    /// Nodes that wait until nothing else is due.
+    deferred: BTreeSet<usize>,
 }
 
 impl Next {
@@ -155,6 +164,17 @@ impl Next {
         Ok(())
     }
 
+    /// Puts deferred nodes aside, together with those that wait already; with nothing else due it is their turn.
+    fn defer(&mut self, shape: &Shape, waiting: BTreeSet<usize>) {
+        self.deferred = waiting;
+        let later: BTreeSet<usize> = self.edges.iter().copied().filter(|node| shape.nodes[*node].policy.deferred).collect();
+        self.edges.retain(|node| !later.contains(node));
+        self.deferred.extend(later);
+        if self.edges.is_empty() && self.sends.is_empty() {
+            self.edges = std::mem::take(&mut self.deferred);
+        }
+    }
+
     /// A source of a join has run; with the last one the join fires and starts afresh.
     fn arrive(&mut self, shape: &Shape, join: usize, source: &NodeName) {
         let join = &shape.joins[join];
@@ -189,7 +209,7 @@ fn choose(from: &NodeName, route: &RouteShape, state: &StateCell) -> Result<Vec<
     };
     let fail = |what: String| RunFailure::Route { node: from.clone(), what, allowed: allowed() };
     let chosen = catch_unwind(AssertUnwindSafe(|| (route.choose)(state.object())));
-    let chosen = chosen.map_err(|panic| fail(format!("panicked: {}", panic_text(&*panic))))?;
+    let chosen = chosen.map_err(|panic| fail(format!("panicked: {}", panic_text(&*panic))))?.map_err(&fail)?;
     for target in &chosen {
         let (Target::Node(name) | Target::Past(name) | Target::Send { node: name, .. }) = target;
         if !route.targets.contains(name) {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::{Command, Env, Live, Machine, Step};
 use crate::error::{Class, Failure};
-use crate::id::{EffectId, QuestionId, StepNumber, TaskId};
+use crate::graph::NodeShape;
+use crate::id::{EffectId, NodeName, QuestionId, StepNumber, TaskId};
 use crate::log::{AttemptFailed, Cost, Doubt, QuestionSpec, Record, Target, TaskDone, TaskFailed};
 use crate::state::{Change, check, give_ids};
 
@@ -12,7 +13,7 @@ use crate::state::{Change, check, give_ids};
 #[derive(Debug)]
 pub(crate) enum TaskEnd {
     /// The node returned.
-    Done { changes: Vec<Change>, label: Option<&'static str> },
+    Done { changes: Vec<Change>, label: Option<&'static str>, goto: Option<Vec<Target>> },
     /// The node failed, or took too long.
     Failed { failure: Failure, retry_after: Option<std::time::Duration>, timed_out: bool },
     /// The node waits for a person: questions it asked, and effects that failed without telling whether they happened.
@@ -61,23 +62,41 @@ impl Machine {
             }
             // An effect that was started and has no outcome goes before whatever the node says.
             _ if self.doubt(&task, &why, env)? => Ok(()),
-            TaskEnd::Done { changes, label } => self.finish(task, attempt, changes, label, cost),
+            TaskEnd::Done { changes, label, goto } => {
+                let handled = self.folded.facts.tasks[index].handling.is_some();
+                let goto = label.map(|label| self.labelled(&task, label)).or(goto);
+                self.finish(TaskDone { task, attempt, changes, goto, handled, cost })
+            }
             TaskEnd::Failed { failure, retry_after, .. } => {
                 self.retry_or_fail(index, task, attempt, failure, retry_after, cost, env)
             }
         }
     }
 
-    fn finish(&mut self, task: TaskId, attempt: u32, mut changes: Vec<Change>, label: Option<&'static str>, cost: Cost) -> Step {
-        if let Err(error) = check(&self.shape.schema, &changes) {
-            let failure =
-                Failure { class: Class::Deterministic, message: format!("its update is refused: {error}"), causes: Vec::new() };
-            return self.record(Record::TaskFailed(TaskFailed { task, attempt, failure, cost }));
+    fn finish(&mut self, mut done: TaskDone) -> Step {
+        let refused = check(&self.shape.schema, &done.changes).err().map(|error| format!("its update is refused: {error}"));
+        if let Some(message) = refused.or_else(|| self.refused_goto(&done)) {
+            let TaskDone { task, attempt, cost, .. } = done;
+            let failure = Failure { class: Class::Deterministic, message, causes: Vec::new() };
+            return self.record(Record::TaskFailed(TaskFailed { task, attempt, failure, handled: false, cost }));
         }
-        let thread = &self.thread;
-        give_ids(&self.shape.schema, &mut changes, || format!("{thread}:{task}"));
-        let goto = label.map(|label| self.labelled(&task, label));
-        self.record(Record::TaskDone(Arc::new(TaskDone { task, attempt, changes, goto, cost })))
+        let (thread, task) = (&self.thread, done.task.clone());
+        give_ids(&self.shape.schema, &mut done.changes, || format!("{thread}:{task}"));
+        self.record(Record::TaskDone(Arc::new(done)))
+    }
+
+    /// A node that says itself where to go keeps to what it declared.
+    fn refused_goto(&self, done: &TaskDone) -> Option<String> {
+        let node = self.shape.index(&done.task.node)?;
+        let NodeShape { leads_to, on_error_leads_to, exits, .. } = &self.shape.nodes[node];
+        let leads_to = if done.handled { on_error_leads_to } else { leads_to };
+        let labelled = |name: &NodeName| exits.labels.iter().flat_map(|(_, to)| to).any(|to| self.shape.nodes[*to].name == *name);
+        let wrong = done.goto.iter().flatten().find_map(|target| {
+            let (Target::Node(name) | Target::Past(name) | Target::Send { node: name, .. }) = target;
+            (!leads_to.contains(name) && !labelled(name)).then_some(name)
+        })?;
+        let allowed = leads_to.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ");
+        Some(format!("it goes to \"{wrong}\"; declared with `leads_to` are: {allowed}"))
     }
 
     /// The targets of a node's labelled edges.
@@ -98,9 +117,14 @@ impl Machine {
         cost: Cost,
         env: &Env<'_>,
     ) -> Step {
-        let retry = self.shape.index(&task.node).map(|node| self.shape.nodes[node].policy.retry).unwrap_or_default();
-        match retry.next_delay(attempt, failure.class, retry_after, (env.jitter)()) {
-            None => self.record(Record::TaskFailed(TaskFailed { task, attempt, failure, cost })),
+        let handling = self.folded.facts.tasks[index].handling.is_some();
+        let retry = self.shape.index(&task.node).map(|node| self.shape.nodes[node].policy.retry).filter(|_| !handling);
+        match retry.unwrap_or_default().next_delay(attempt, failure.class, retry_after, (env.jitter)()) {
+            None => {
+                let first = self.folded.facts.tasks[index].handling.is_none();
+                let handled = first && self.shape.index(&task.node).is_some_and(|node| self.shape.nodes[node].policy.handled);
+                self.record(Record::TaskFailed(TaskFailed { task, attempt, failure, handled, cost }))
+            }
             Some(delay) => {
                 let ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
                 let step = task.step;

@@ -4,6 +4,25 @@ use std::time::Duration;
 
 use crate::error::Class;
 
+/// Classes of failures, as a set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Classes(u8);
+
+impl Classes {
+    const fn of(classes: &[Class]) -> Self {
+        let (mut set, mut next) = (0, 0);
+        while next < classes.len() {
+            set |= 1 << classes[next] as u8;
+            next += 1;
+        }
+        Self(set)
+    }
+
+    const fn contains(self, class: Class) -> bool {
+        self.0 & (1 << class as u8) != 0
+    }
+}
+
 /// How often a node is tried, and how long to wait in between.
 ///
 /// The n-th delay is `first_delay` times 2^(n-1), at most `delay_max`, spread by up to a half with jitter so that many workers
@@ -22,7 +41,7 @@ use crate::error::Class;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retry {
     attempts_max: u32,
-    unclassified: bool,
+    classes: Classes,
     first_delay: Duration,
     delay_max: Duration,
 }
@@ -31,19 +50,24 @@ impl Retry {
     /// One attempt only.
     pub const NEVER: Self = Self {
         attempts_max: 1,
-        unclassified: false,
+        classes: Classes(0),
         first_delay: Duration::from_millis(200),
         delay_max: Duration::from_secs(60),
     };
 
     /// At most `attempts_max` attempts, after failures that are transient.
     pub const fn transient(attempts_max: u32) -> Self {
-        Self { attempts_max, ..Self::NEVER }
+        Self::classes(attempts_max, &[Class::Transient])
     }
 
     /// At most `attempts_max` attempts, after failures that are transient or unclassified.
     pub const fn any(attempts_max: u32) -> Self {
-        Self { attempts_max, unclassified: true, ..Self::NEVER }
+        Self::classes(attempts_max, &[Class::Transient, Class::Unclassified])
+    }
+
+    /// At most `attempts_max` attempts, after failures of these classes; never after a terminal one.
+    pub const fn classes(attempts_max: u32, classes: &[Class]) -> Self {
+        Self { attempts_max, classes: Classes::of(classes), ..Self::NEVER }
     }
 
     /// The first delay; 200 ms if not set.
@@ -67,11 +91,7 @@ impl Retry {
 
     /// The wait before the next attempt after `attempts` of them failed, or `None` if there is none. `jitter` lies between 0 and 1.
     pub fn next_delay(&self, attempts: u32, class: Class, asked: Option<Duration>, jitter: f64) -> Option<Duration> {
-        let again = match class {
-            Class::Transient => true,
-            Class::Unclassified => self.unclassified,
-            Class::Deterministic | Class::Terminal => false,
-        };
+        let again = class != Class::Terminal && self.classes.contains(class);
         if !again || attempts >= self.attempts_max {
             return None;
         }
@@ -95,4 +115,8 @@ pub(crate) struct NodePolicy {
     pub(crate) timeout: Option<Duration>,
     /// How many tasks of the node run at once.
     pub(crate) concurrency: Option<usize>,
+    /// Whether an error handler takes over when the last attempt has failed.
+    pub(crate) handled: bool,
+    /// Whether it runs only when nothing else is due.
+    pub(crate) deferred: bool,
 }

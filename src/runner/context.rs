@@ -38,6 +38,8 @@ pub(crate) struct Attempt {
     pub(crate) index: usize,
     pub(crate) number: u32,
     pub(crate) journal: Journal,
+    /// What an error handler has to deal with.
+    pub(crate) handling: Option<Failure>,
     pub(crate) requests: mpsc::UnboundedSender<Request>,
     pub(crate) announcer: Announcer,
     pub(crate) clock: Arc<dyn Clock>,
@@ -73,11 +75,12 @@ impl Attempt {
         index: usize,
         number: u32,
         journal: Journal,
+        handling: Option<Failure>,
         requests: mpsc::UnboundedSender<Request>,
         announcer: Announcer,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { thread, task, index, number, journal, requests, announcer, clock, control: Mutex::default() }
+        Self { thread, task, index, number, journal, handling, requests, announcer, clock, control: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Control> {
@@ -184,6 +187,11 @@ impl Context {
         self.attempt.number
     }
 
+    /// What went wrong, in an error handler; `None` in a node.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.attempt.handling.as_ref()
+    }
+
     /// Performs something that must not happen twice: a mail, a payment, a model call.
     ///
     /// `perform` gets an idempotency key for the outside system; it is the same over retries and restarts. When the node runs again, a recorded
@@ -225,7 +233,7 @@ impl Context {
         F: FnOnce(String) -> Fut + Send + 'f,
         Fut: Future<Output = Result<T, NodeError>> + Send + 'f,
     {
-        Effect::new(Arc::clone(&self.attempt), key.into(), perform)
+        Effect::new(Arc::clone(&self.attempt), self.own_key(key), perform)
     }
 
     /// Asks a person, and waits until they have answered, if need be for days and over restarts.
@@ -252,7 +260,7 @@ impl Context {
     /// # Ok(()) }
     /// ```
     pub async fn ask<Q: Asking>(&self, key: &str, question: Q) -> Result<Q::Answer, NodeError> {
-        let key: Arc<str> = key.into();
+        let key = self.own_key(key);
         let occurrence = self.attempt.next_use(false, &key);
         if let Some(answer) = self.attempt.journal.answer(&key, occurrence) {
             return serde_json::from_value(answer.clone()).map_err(|error| {
@@ -261,6 +269,11 @@ impl Context {
             });
         }
         self.ask_spec(question.into_parts().spec(key, occurrence)).await
+    }
+
+    /// An error handler has keys of its own: it belongs to the same task, and must not find the node's results.
+    fn own_key(&self, key: &str) -> Arc<str> {
+        if self.attempt.handling.is_some() { format!("on_error/{key}").into() } else { key.into() }
     }
 
     pub(crate) async fn ask_spec<T>(&self, spec: QuestionSpec) -> T {

@@ -26,7 +26,15 @@ use crate::store::{Append, Store, ThreadStatus};
 /// A node as the loop sees it.
 pub(crate) struct Runnable {
     pub(crate) start: Startable,
+    pub(crate) on_error: Option<Startable>,
     pub(crate) policy: NodePolicy,
+}
+
+impl Runnable {
+    /// What runs: the node, or its error handler.
+    fn for_attempt(&self, handled: bool) -> &Startable {
+        self.on_error.as_ref().filter(|_| handled).unwrap_or(&self.start)
+    }
 }
 
 /// What happened.
@@ -153,16 +161,17 @@ impl Driver {
     }
 
     fn start(&mut self, start: Start, tasks: &mut JoinSet<Happened>, requests: &mpsc::UnboundedSender<Request>) {
-        let Start { index, node, task, attempt: number, payload, journal } = start;
+        let Start { index, node, task, attempt: number, payload, journal, handling } = start;
         let span = self.spans.attempt(&task, index, number);
         self.announcer.tell(Told::TaskStarted { node: task.node.clone(), attempt: number });
-        let (step, clock) = (task.step, Arc::clone(&self.clock));
+        let (step, clock, handled) = (task.step, Arc::clone(&self.clock), handling.is_some());
         let attempt = Arc::new(Attempt::new(
             self.thread.clone(),
             task,
             index,
             number,
             journal,
+            handling,
             requests.clone(),
             self.announcer.clone(),
             Arc::clone(&clock),
@@ -175,7 +184,7 @@ impl Driver {
         let state = self.machine.folded().state.clone();
         let run = async move {
             let end = {
-                let future = super::task::guarded_start(|| (nodes[node].start)(&state, payload, context));
+                let future = super::task::guarded_start(|| nodes[node].for_attempt(handled)(&state, payload, context));
                 drop(state);
                 match future {
                     Ok(future) => super::task::run(future, &attempt, limit).await,

@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::context::Context;
 use crate::error::NodeError;
 use crate::graph::{APPROVED, Handler, IntoNode, IntoReturn, Node, NodeReturn, PayloadType, QuestionNode, REJECTED, Verdict};
-use crate::state::{State, StateCell, View};
+use crate::state::{Schema, State, StateCell, View};
 
 pub(crate) type TaskFuture = Pin<Box<dyn Future<Output = Result<NodeReturn, NodeError>> + Send>>;
 
@@ -97,7 +97,7 @@ macro_rules! node_of {
                     }
                 };
                 let payload = None$(.or($arg::payload()))+;
-                Node::new(Handler::Function(Arc::new(Function::<S>(Box::new(call)))), payload)
+                Node::new(Handler::Function { call: Arc::new(Function::<S>(Box::new(call))), payload }, payload)
             }
         }
     };
@@ -107,14 +107,43 @@ node_of!(A, B);
 node_of!(A, B, C);
 
 /// Makes a handler startable, so that the loop need not know the state's type.
-pub(crate) fn startable<S: State>(handler: Handler<S>) -> Startable {
+pub(crate) fn startable<S: State>(handler: Handler<S>, sees: Option<Vec<String>>, schema: &Arc<Schema>) -> Startable {
+    let schema = Arc::clone(schema);
     match handler {
-        Handler::Function(function) => {
-            let function = function.downcast::<Function<S>>().expect("made by `into_node` above");
-            Arc::new(move |state, payload, context| (function.0)(TaskInput { state: state.view(), payload, context }))
+        Handler::Function { call, payload: takes } => {
+            let function = call.downcast::<Function<S>>().expect("made by `into_node` above");
+            Arc::new(move |state, payload, context| {
+                let state = match &payload {
+                    // A node that takes no payload but was sent one gets it as its state.
+                    Some(sent) if takes.is_none() => match sent_state(&schema, sent) {
+                        Ok(state) => state,
+                        Err(error) => return Box::pin(std::future::ready(Err(error))),
+                    },
+                    _ => seen(state, sees.as_deref()),
+                };
+                (function.0)(TaskInput { state, payload, context })
+            })
         }
-        Handler::Question(question) => Arc::new(move |state, _, context| Box::pin(ask(question.clone(), state.view(), context))),
+        Handler::Question(question) => {
+            Arc::new(move |state, _, context| Box::pin(ask(question.clone(), seen(state, sees.as_deref()), context)))
+        }
     }
+}
+
+fn seen<S: State>(state: &StateCell, fields: Option<&[String]>) -> View<S> {
+    let view = state.view::<S>();
+    match fields {
+        Some(fields) => View::new(view.only(&|name| fields.iter().any(|field| field == name))),
+        None => view,
+    }
+}
+
+fn sent_state<S: State>(schema: &Schema, sent: &Value) -> Result<View<S>, NodeError> {
+    let Value::Object(fields) = sent else {
+        return Err(NodeError::new("a node that takes a view of the state was sent something that is no object").deterministic());
+    };
+    let state = S::decode(schema, fields.clone()).map_err(|error| NodeError::from(error).deterministic())?;
+    Ok(View::new(state))
 }
 
 /// A question node: asks, and when the answer is there says what becomes of it.
@@ -125,12 +154,12 @@ async fn ask<S: State>(node: QuestionNode<S>, state: View<S>, context: Context) 
         return context.ask_spec(spec).await;
     };
     if !node.is_approval {
-        return Ok(NodeReturn { update: take(&node, &state, answer)?, label: None });
+        return Ok(NodeReturn { update: take(&node, &state, answer)?, ..NodeReturn::default() });
     }
     match serde_json::from_value(answer)? {
         Verdict::Approve => Ok(NodeReturn { label: Some(APPROVED), ..NodeReturn::default() }),
         Verdict::Reject { .. } => Ok(NodeReturn { label: Some(REJECTED), ..NodeReturn::default() }),
-        Verdict::Edit { value } => Ok(NodeReturn { update: take(&node, &state, value)?, label: Some(APPROVED) }),
+        Verdict::Edit { value } => Ok(NodeReturn { update: take(&node, &state, value)?, label: Some(APPROVED), goto: None }),
     }
 }
 

@@ -16,7 +16,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::clock::{Clock, SystemClock};
-use crate::graph::{Graph, Shape};
+use crate::graph::{Graph, Handler, Handlers, NodeShape, Shape};
 use crate::id::{NodeName, ThreadName};
 use crate::state::State;
 use crate::store::{Store, ThreadInfo};
@@ -82,9 +82,15 @@ impl<S: State> Runner<S> {
     }
 
     fn build(graph: Graph<S>, store: Option<Arc<dyn Store>>, clock: Arc<dyn Clock>) -> Self {
-        let policies = graph.shape.nodes.iter().map(|node| node.policy);
-        let starts = graph.handlers.iter().cloned().map(handler::startable);
-        let nodes = starts.zip(policies).map(|(start, policy)| Runnable { start, policy }).collect();
+        let schema = &graph.shape.schema;
+        let startable =
+            |handler: &Handler<S>, sees: &Option<Vec<String>>| handler::startable(handler.clone(), sees.clone(), schema);
+        let runnable = |(handlers, shape): (&Handlers<S>, &NodeShape)| Runnable {
+            start: startable(&handlers.node, &handlers.sees),
+            on_error: handlers.on_error.as_ref().map(|handler| startable(handler, &handlers.sees)),
+            policy: shape.policy,
+        };
+        let nodes = graph.handlers.iter().zip(&graph.shape.nodes).map(runnable).collect();
         Self { inner: Arc::new(Inner { graph, nodes, store, clock, live: Mutex::default() }) }
     }
 

@@ -53,12 +53,15 @@ impl<S> fmt::Debug for Outcome<S> {
 pub enum Suspension {
     /// Whoever waited for the run went away.
     Dropped,
+    /// The graph or the caller wants a stop here; resuming goes on.
+    Breakpoint,
 }
 
 impl fmt::Display for Suspension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Dropped => f.write_str("nobody waited for the run any more"),
+            Self::Breakpoint => f.write_str("it came to a breakpoint"),
         }
     }
 }

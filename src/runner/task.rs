@@ -29,8 +29,8 @@ pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, limit: Optio
         },
     };
     match ended {
-        Ended::Returned(Ok(NodeReturn { update, label })) => match update.into_changes() {
-            Ok(changes) => TaskEnd::Done { changes, label },
+        Ended::Returned(Ok(NodeReturn { update, label, goto })) => match update.into_changes() {
+            Ok(changes) => TaskEnd::Done { changes, label, goto },
             Err(error) => {
                 failed(&NodeError::new(format!("its update holds a value that cannot be stored: {error}")).deterministic())
             }

@@ -14,11 +14,11 @@ use super::outcome::{Checkpoint, Outcome, Suspension, ThreadState};
 use super::spans::{self, Spans};
 use super::stream::{Announcer, Events};
 use super::{Inner, names};
-use crate::graph::Answer;
-use crate::id::{InvalidThreadName, Position, QuestionId, ThreadName};
+use crate::graph::{Answer, Pauses};
+use crate::id::{InvalidThreadName, NodeName, Position, QuestionId, ThreadName};
 use crate::log::{Entry, FoldError, Folded, Question, Record, Report, Snapshot, SnapshotMeter, TaskStatus};
 use crate::machine::{Begin, Ending, GivenAnswer, Machine};
-use crate::state::{Schema, State, StateCell, Update};
+use crate::state::{Schema, State, StateCell, Update, View};
 use crate::store::{Loaded, Store};
 
 /// How many steps a run may make if nobody says otherwise.
@@ -40,13 +40,15 @@ pub struct Thread<S> {
     steps_max: u64,
     tasks_max: usize,
     supersede: bool,
+    /// Instead of the graph's own.
+    pauses: Option<Pauses>,
 }
 
 impl<S> Clone for Thread<S> {
     fn clone(&self) -> Self {
-        let Self { inner, name, steps_max, tasks_max, supersede } = self;
-        let (inner, name) = (Arc::clone(inner), name.clone());
-        Self { inner, name, steps_max: *steps_max, tasks_max: *tasks_max, supersede: *supersede }
+        let Self { inner, name, steps_max, tasks_max, supersede, pauses } = self;
+        let (inner, name, pauses) = (Arc::clone(inner), name.clone(), pauses.clone());
+        Self { inner, name, steps_max: *steps_max, tasks_max: *tasks_max, supersede: *supersede, pauses }
     }
 }
 
@@ -59,7 +61,7 @@ struct Opened {
 impl<S: State> Thread<S> {
     pub(super) fn new(inner: Arc<Inner<S>>, name: &str) -> Self {
         let name = ThreadName::new(name);
-        Self { inner, name, steps_max: STEPS_MAX, tasks_max: TASKS_MAX, supersede: false }
+        Self { inner, name, steps_max: STEPS_MAX, tasks_max: TASKS_MAX, supersede: false, pauses: None }
     }
 
     /// How many steps a run through this handle may make; 1,000 if not set. With the limit used up the run fails, what is done
@@ -78,6 +80,18 @@ impl<S: State> Thread<S> {
     /// Lets new input through this handle drop unfinished work and open questions, which it else refuses to do.
     pub fn supersede(mut self) -> Self {
         self.supersede = true;
+        self
+    }
+
+    /// Stops runs through this handle before steps in which one of these nodes is due, instead of where the graph says.
+    pub fn pause_before<N: Into<NodeName>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
+        self.pauses.get_or_insert_default().before = nodes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Stops runs through this handle after steps in which one of these nodes ran, instead of where the graph says.
+    pub fn pause_after<N: Into<NodeName>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
+        self.pauses.get_or_insert_default().after = nodes.into_iter().map(Into::into).collect();
         self
     }
 
@@ -227,7 +241,8 @@ impl<S: State> Thread<S> {
         let name = self.name()?;
         let Opened { folded, meter } = self.open().await?;
         let position = folded.facts.next;
-        let machine = Machine::new(Arc::clone(self.inner.shape()), name.clone(), folded, self.tasks_max);
+        let pauses = self.pauses.as_ref().unwrap_or(&self.inner.shape().pauses).clone();
+        let machine = Machine::new(Arc::clone(self.inner.shape()), name.clone(), folded, self.tasks_max, pauses);
         if let Begin::Answer(answer) = &begin {
             machine.check_answer(answer).map_err(|refusal| Error::answer(name, refusal))?;
         }
@@ -244,7 +259,14 @@ impl<S: State> Thread<S> {
         };
         let (ending, machine) = driver.run(begin, self.steps_max, stop).await?;
         match ending {
-            Ending::Done => Ok(Outcome::Done(machine.folded().state.view())),
+            Ending::Done => {
+                let state: View<S> = machine.folded().state.view();
+                Ok(Outcome::Done(match &self.inner.graph.output {
+                    Some(fields) => View::new(state.only(&|name| fields.iter().any(|field| field == name))),
+                    None => state,
+                }))
+            }
+            Ending::Paused => Ok(Outcome::Suspended(Suspension::Breakpoint)),
             Ending::Waiting(questions) => Ok(Outcome::Waiting(questions)),
             Ending::Suspended => Ok(Outcome::Suspended(Suspension::Dropped)),
             Ending::Failed(failure) => Err(Error::failed(name, failure)),

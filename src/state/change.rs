@@ -101,6 +101,11 @@ impl Update {
         self.with(field.into(), value, |slot, value| *slot = Op::Overwrite(value))
     }
 
+    /// `operand` goes into the field's function: it is added up, or compared.
+    pub fn combine<T: Serialize + ?Sized>(self, field: impl Into<FieldName>, operand: &T) -> Self {
+        self.with(field.into(), operand, |slot, value| *slot = Op::Combine(value))
+    }
+
     /// `items`, a list or a text, is added at the end.
     pub fn append<T: Serialize + ?Sized>(self, field: impl Into<FieldName>, items: &T) -> Self {
         self.with(field.into(), items, |slot, value| match (slot, value) {

@@ -21,6 +21,7 @@ pub(crate) fn check(schema: &Schema, changes: &[Change]) -> Result<(), StateErro
             (Rule::Merge, op) => matches!(op, Op::Patch(_) | Op::Remove(_)),
             (Rule::Messages, Op::Put(items)) => check_messages(&change.field, items).map(|()| true)?,
             (Rule::Messages, op) => matches!(op, Op::Remove(_)),
+            (Rule::Sum | Rule::Max | Rule::Min, op) => matches!(op, Op::Combine(Value::Number(_))),
         };
         if !fits {
             return Err(StateError::Misfit { field: change.field.to_string(), verb: change.op.verb() });
@@ -67,11 +68,12 @@ pub(crate) fn resolve<W: Display>(
     state: &dyn StateObject,
     writes: &[Write<'_, W>],
 ) -> Result<Vec<Change>, StateError> {
-    let overwritten = overwrites(writes)?;
+    let mut resolved = overwrites(writes)?;
+    combine(schema, state, writes, &mut resolved)?;
     let mut replaced: HashMap<&str, &W> = HashMap::new();
     let mut put: HashSet<(&str, &str)> = HashSet::new();
     for (who, changes) in writes {
-        for change in changes.iter().filter(|c| overwritten.iter().all(|o| o.field != c.field)) {
+        for change in changes.iter().filter(|c| resolved.iter().all(|o| o.field != c.field)) {
             let field: &str = &change.field;
             match &change.op {
                 // A single writer cannot be in conflict with itself: an update has one operation per field.
@@ -88,7 +90,64 @@ pub(crate) fn resolve<W: Display>(
             }
         }
     }
-    Ok(overwritten)
+    Ok(resolved)
+}
+
+/// Works out the fields whose changes are operands, but for those that are overwritten.
+fn combine<W>(
+    schema: &Schema,
+    state: &dyn StateObject,
+    writes: &[Write<'_, W>],
+    resolved: &mut Vec<Change>,
+) -> Result<(), StateError> {
+    let settled = resolved.len();
+    for change in writes.iter().flat_map(|(_, changes)| *changes) {
+        let Op::Combine(operand) = &change.op else { continue };
+        if resolved[..settled].iter().any(|done| done.field == change.field) {
+            continue;
+        }
+        let place = match resolved.iter().position(|done| done.field == change.field) {
+            Some(place) => place,
+            None => {
+                let before = state.read(&change.field)?.filter(|value| !value.is_null());
+                let before =
+                    before.unwrap_or_else(|| schema.field(&change.field).and_then(|f| f.initial.clone()).unwrap_or(Value::Null));
+                resolved.push(Change::new(change.field.clone(), Op::Set(before)));
+                resolved.len() - 1
+            }
+        };
+        if let (Op::Set(value), Some(field)) = (&mut resolved[place].op, schema.field(&change.field)) {
+            *value = outcome(field.rule, value, operand).ok_or_else(|| misfit_operand(change))?;
+        }
+    }
+    Ok(())
+}
+
+fn misfit_operand(change: &Change) -> StateError {
+    StateError::Misfit { field: change.field.to_string(), verb: "combine of numbers that do not fit together" }
+}
+
+/// The outcome of one operand; the first one stands for itself. Whole numbers stay whole, and one that is too large is refused.
+fn outcome(rule: Rule, before: &Value, operand: &Value) -> Option<Value> {
+    if before.is_null() {
+        return Some(operand.clone());
+    }
+    let larger = match (before.as_i64(), operand.as_i64()) {
+        (Some(a), Some(b)) if rule == Rule::Sum => return a.checked_add(b).map(Value::from),
+        (Some(a), Some(b)) => a >= b,
+        _ => match (before.as_u64(), operand.as_u64()) {
+            (Some(a), Some(b)) if rule == Rule::Sum => return a.checked_add(b).map(Value::from),
+            (Some(a), Some(b)) => a >= b,
+            _ => {
+                let (a, b) = (before.as_f64()?, operand.as_f64()?);
+                if rule == Rule::Sum {
+                    return serde_json::Number::from_f64(a + b).map(Value::Number);
+                }
+                a >= b
+            }
+        },
+    };
+    Some(if larger == (rule == Rule::Max) { before.clone() } else { operand.clone() })
 }
 
 /// The fields that are overwritten, as `set`.

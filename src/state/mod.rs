@@ -6,6 +6,7 @@ mod message;
 mod schema;
 pub mod typed;
 mod value;
+mod values;
 
 use std::any::Any;
 use std::fmt;
@@ -19,11 +20,11 @@ pub(crate) use merge::{check, give_ids, resolve};
 pub use message::{HasId, Message, Role, ToolCall};
 pub use schema::{Field, Rule, Schema};
 pub use value::{DEPTH_MAX, ValueError, to_value};
+pub use values::Values;
 
 /// The state of a thread.
 ///
-/// Usually derived, on a struct that is also `Serialize`, `Deserialize`, `JsonSchema`, `Clone` and `Default`. The trait itself needs no static
-/// shape: a state whose fields are known only at run time can implement it over a [`Schema`] that is handed in.
+/// Usually derived, on a struct that is also `Serialize`, `Deserialize`, `JsonSchema`, `Clone` and `Default`. The trait itself needs no static shape: [`Values`] is a state whose fields are known only at run time.
 ///
 /// # What the derive makes
 ///
@@ -32,6 +33,7 @@ pub use value::{DEPTH_MAX, ValueError, to_value};
 /// | field | methods |
 /// | --- | --- |
 /// | `order: String` | `.order(value)` |
+/// | `#[state(sum)] total: u64`, also `max`, `min` | `.total(operand)`, `.set_total(value)` |
 /// | `#[state(append)] notes: Vec<String>` | `.note(one)`, `.notes(many)`, `.set_notes(all)` |
 /// | `#[state(merge)] prices: BTreeMap<String, u64>` | `.price(key, one)`, `.prices(many)`, `.remove_prices(keys)`, `.set_prices(all)` |
 /// | `#[state(messages)] messages: Vec<Message>` | `.message(one)`, `.messages(many)`, `.remove_messages(ids)`, `.set_messages(all)` |
@@ -78,6 +80,13 @@ pub trait State: Clone + Send + Sync + 'static {
 
     /// One field as JSON; `None` if there is no such field, or it is absent.
     fn read(&self, field: &str) -> Result<Option<Value>, StateError>;
+
+    /// The same state with some fields absent, for nodes that see only a part. A state whose fields cannot be absent shows all of them.
+    #[must_use]
+    fn only(&self, keep: &dyn Fn(&str) -> bool) -> Self {
+        let _ = keep;
+        self.clone()
+    }
 }
 
 /// A state type whose schema is known at compile time.

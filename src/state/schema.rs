@@ -19,6 +19,12 @@ pub enum Rule {
     Merge,
     /// Messages are added, replaced and removed by their id.
     Messages,
+    /// Numbers are added up.
+    Sum,
+    /// The largest number stays.
+    Max,
+    /// The smallest number stays.
+    Min,
 }
 
 impl fmt::Display for Rule {
@@ -28,6 +34,9 @@ impl fmt::Display for Rule {
             Self::Append => "append",
             Self::Merge => "merge",
             Self::Messages => "messages",
+            Self::Sum => "sum",
+            Self::Max => "max",
+            Self::Min => "min",
         })
     }
 }
@@ -39,6 +48,38 @@ pub struct Field {
     pub name: String,
     /// How changes are merged.
     pub rule: Rule,
+    /// What it holds before anything is written; `None` if it is absent then, or if the state type knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub initial: Option<Value>,
+    /// Whether only nodes that ask for it see it, and no input or output holds it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub private: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
+fn is_false(flag: &bool) -> bool {
+    !flag
+}
+
+impl Field {
+    /// A field that is absent until it is written.
+    pub fn new(name: impl Into<String>, rule: Rule) -> Self {
+        Self { name: name.into(), rule, initial: None, private: false }
+    }
+
+    /// The same field, with a value from the beginning.
+    #[must_use]
+    pub fn initial(mut self, value: Value) -> Self {
+        self.initial = Some(value);
+        self
+    }
+
+    /// The same field, seen only by nodes that ask for it. Works on states whose fields can be absent.
+    #[must_use]
+    pub fn private(mut self) -> Self {
+        self.private = true;
+        self
+    }
 }
 
 /// The fields of a state with their merge rules, and its JSON Schema.
