@@ -288,6 +288,23 @@ async fn transient_errors_are_retried_with_growing_delays_and_others_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_task_that_failed_for_good_has_all_its_attempts_again_when_resumed() {
+    let tries = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&tries);
+    let fail = move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        async { Err::<WorkUpdate, _>(NodeError::new("busy").transient()) }
+    };
+    let runner = runner(graph().node("a", fail.retry(Retry::transient(3))).edge(START, "a").edge("a", END));
+    for runs in 1..=3 {
+        let thread = runner.thread("t");
+        let result = if runs == 1 { thread.run(Work::update()).await } else { thread.resume().await };
+        result.expect_err("it fails");
+        assert_eq!(tries.load(Ordering::SeqCst), 3 * runs);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_late_attempt_writes_nothing() {
     let tries = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&tries);
