@@ -78,7 +78,7 @@ mod runner;
 pub mod state;
 pub mod store;
 
-pub use error::{Class, Failure, NodeError, Result};
+pub use error::{Class, Failure, NodeError, Origin, Result};
 pub use ferrata_derive::{Route, State};
 pub use graph::{
     Answer, Approval, Ask, Asking, BuildError, END, Graph, GraphBuilder, IntoNode, IntoReturn, Mistake, Next, Node, PayloadType,
@@ -87,7 +87,7 @@ pub use graph::{
 pub use id::{
     BranchId, EffectId, Frame, InvalidThreadName, NodeName, Path, Position, QuestionId, RunId, StepNumber, TaskId, ThreadName,
 };
-pub use log::Target;
+pub use log::{Question, QuestionKind, Target};
 pub use policy::Retry;
 pub use runner::{Checkpoint, Context, Effect, Error, Event, Events, FromTask, Outcome, Runner, Suspension, Thread, ThreadState};
 pub use state::{State, StaticState, View};

@@ -136,7 +136,7 @@ impl NodeError {
             causes.push(error.to_string());
             source = error.source();
         }
-        Failure { class: self.class, message: self.source.to_string(), causes }
+        Failure { origin: Origin::Node, class: self.class, message: self.source.to_string(), causes }
     }
 }
 
@@ -172,9 +172,30 @@ impl fmt::Debug for NodeError {
     }
 }
 
+/// Where a failure comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Origin {
+    /// The node returned an error.
+    #[default]
+    Node,
+    /// The node panicked.
+    Panic,
+    /// The attempt ran out of time.
+    Timeout,
+    /// What the node wrote does not fit the state.
+    Update,
+    /// The node wanted to go where it may not.
+    Goto,
+}
+
 /// A failure as it is recorded: the text of the error and of its causes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {
+    /// Where it comes from.
+    #[serde(default)]
+    pub origin: Origin,
     /// What kind of failure it is.
     pub class: Class,
     /// The error's text.

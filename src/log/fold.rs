@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::question::{Question, QuestionKind};
-use super::record::{Arrival, Due, Input, Opened, Record, RunOutcome, RunStarted, Source, Stepped, TaskDone, TaskRef};
+use super::record::{Arrival, Due, Forked, Input, Opened, Record, RunOutcome, RunStarted, Source, Stepped, TaskDone, TaskRef};
 use crate::error::Failure;
 use crate::id::{BranchId, EffectId, NodeName, Path, Position, QuestionId, StepNumber, TaskId};
 use crate::state::{Change, Schema, StateCell, StateError, resolve};
@@ -124,6 +124,12 @@ pub(crate) struct Facts {
     pub(crate) journals: HashMap<TaskId, Journal>,
     pub(crate) run: Option<RunHead>,
     pub(crate) steps_total: u64,
+    /// How often the thread was forked.
+    #[serde(default)]
+    pub(crate) forks: u32,
+    /// The nodes that ran last, or that an edit stood for.
+    #[serde(default)]
+    pub(crate) last: Vec<NodeName>,
 }
 
 impl Facts {
@@ -227,6 +233,7 @@ impl Folded {
                 self.schedule(stepped);
                 return Ok(());
             }
+            Record::Forked(forked) => facts.fork(forked),
             Record::RunEnded(ended) => {
                 if let Some(run) = &mut facts.run {
                     run.ended = Some(ended.outcome.clone());
@@ -304,6 +311,22 @@ fn apply_unless(state: &mut StateCell, changes: &[Change], resolved: &[Change]) 
 }
 
 impl Facts {
+    /// What was pending in the line that is left stays behind.
+    fn fork(&mut self, forked: &Forked) {
+        self.branch = forked.branch;
+        self.forks = self.forks.max(forked.branch.0);
+        self.drop_open_work();
+    }
+
+    /// Forgets results, questions and effects of tasks that will never be merged.
+    pub(crate) fn drop_open_work(&mut self) {
+        for task in &mut self.tasks {
+            *task = Task { due: task.due.clone(), status: TaskStatus::Open, attempts: 0, handling: None };
+        }
+        self.questions.clear();
+        self.journals.clear();
+    }
+
     fn take_input(&mut self, input: &Input) {
         self.head = Some(Head { position: self.next, step: input.step, source: Source::Input });
         self.input = Some(input.changes.clone());
@@ -311,7 +334,9 @@ impl Facts {
         self.edge_tasks = 0;
         self.arrivals.clear();
         self.deferred.clear();
+        self.questions.clear();
         self.journals.clear();
+        self.last.clear();
     }
 
     fn schedule(&mut self, stepped: &Stepped) {
@@ -319,6 +344,14 @@ impl Facts {
         if !self.journals.is_empty() {
             let StepNumber(merged) = stepped.step;
             self.journals.retain(|task, _| task.step.0 > merged);
+        }
+        match &stepped.as_node {
+            Some(node) => {
+                self.last = vec![node.clone()];
+                self.questions.clear();
+            }
+            None if stepped.merged.is_empty() => {}
+            None => self.last = stepped.merged.iter().map(|task| task.node.clone()).collect(),
         }
         self.tasks.clear();
         self.tasks.extend(stepped.due.iter().map(|due| Task {

@@ -5,6 +5,8 @@
 
 pub(crate) mod codec;
 pub(crate) mod fold;
+mod history;
+mod line;
 mod question;
 mod record;
 mod report;
@@ -16,12 +18,15 @@ pub mod format {}
 pub use codec::{CodecError, RECORD_VERSION};
 pub use fold::FoldError;
 pub(crate) use fold::{EffectStatus, Folded, Journal, TaskStatus};
+pub use history::TaskState;
+pub(crate) use history::{Seen, history};
+pub(crate) use line::fold_line;
 pub(crate) use question::QuestionSpec;
 pub use question::{Question, QuestionKind};
 pub use record::{
     Answered, Arrival, AttemptFailed, CloseReason, Closed, Cost, Doubt, Due, EffectDone, EffectDoubted, EffectFailed,
-    EffectStarted, Entry, Input, Opened, Record, RunEnded, RunOutcome, RunStarted, Source, Stepped, Target, TaskDone, TaskFailed,
-    TaskRef, Trigger,
+    EffectStarted, Entry, Fault, Forked, Input, Opened, Record, RunEnded, RunOutcome, RunStarted, Source, Stepped, Target,
+    TaskDone, TaskFailed, TaskRef, Trigger,
 };
 pub use report::{NodeCost, Report};
 pub use snapshot::Snapshot;

@@ -46,6 +46,8 @@ pub enum Record {
     EffectDoubted(EffectDoubted),
     /// A step was merged: a checkpoint.
     Stepped(Box<Stepped>),
+    /// The thread goes on from an earlier checkpoint, in a new line of history.
+    Forked(Forked),
     /// A run ended.
     RunEnded(RunEnded),
 }
@@ -314,6 +316,21 @@ pub enum Source {
     Input,
     /// A step, or an input that was applied.
     Loop,
+    /// An edit of the state from outside.
+    Update,
+    /// A copy of an earlier checkpoint, to run from there again.
+    Fork,
+}
+
+/// See [`Record::Forked`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Forked {
+    /// The new line of history.
+    pub branch: BranchId,
+    /// Position of the checkpoint that it starts from.
+    pub parent: Position,
+    /// When.
+    pub at: Timestamp,
 }
 
 /// A task within its step.
@@ -357,6 +374,9 @@ pub struct Stepped {
     pub step: StepNumber,
     /// What it comes from.
     pub source: Source,
+    /// The node that an edit of the state stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub as_node: Option<NodeName>,
     /// The merged tasks, in merge order; none where an input was applied.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub merged: Vec<TaskRef>,
@@ -384,8 +404,20 @@ pub enum RunOutcome {
     Waiting,
     /// The run was stopped and can be continued.
     Suspended,
-    /// Something went wrong; the text says what.
-    Failed(String),
+    /// Something went wrong.
+    Failed(Fault),
+}
+
+/// What a run failed of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// The code of the error that the caller got.
+    pub code: String,
+    /// The node, if one can be named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
+    /// The error's text.
+    pub text: String,
 }
 
 /// See [`Record::RunEnded`].

@@ -2,7 +2,7 @@
 
 use super::{Command, Ending, Env, Machine, Step, answer::GivenAnswer};
 use crate::id::{NodeName, RunId};
-use crate::log::{Answered, CloseReason, Closed, Doubt, Input, Opened, Record, RunStarted, TaskStatus, Trigger};
+use crate::log::{Answered, CloseReason, Closed, Doubt, Input, Opened, QuestionKind, Record, RunStarted, TaskStatus, Trigger};
 use crate::state::{Change, StateError, check, give_ids};
 
 /// Why a run does not begin. Nothing was recorded.
@@ -14,6 +14,8 @@ pub(crate) enum Refusal {
     Unfinished { next: String },
     #[error("the thread waits for an answer to: {questions}; answer, or say that the new input supersedes the questions")]
     Waiting { questions: String },
+    #[error("it is not known whether {effects} happened, so nothing may take their place; answer first: {questions}")]
+    InDoubt { effects: String, questions: String },
     #[error("the input cannot be applied: {0}")]
     Input(#[source] StateError),
     #[error("the thread's next node \"{node}\" is not in the graph; there are: {known}")]
@@ -84,7 +86,11 @@ impl Machine {
     fn admit(&self, begin: &Begin) -> Result<(), Refusal> {
         let facts = &self.folded.facts;
         match begin {
-            Begin::Input { supersede: true, .. } => {}
+            Begin::Input { supersede: true, .. } => {
+                if let Some((effects, questions)) = self.in_doubt() {
+                    return Err(Refusal::InDoubt { effects, questions });
+                }
+            }
             Begin::Input { .. } if !facts.questions.is_empty() => {
                 let questions: Vec<_> = facts.questions.iter().map(|q| format!("\"{}\" ({})", q.text, q.id)).collect();
                 return Err(Refusal::Waiting { questions: questions.join(", ") });
@@ -102,6 +108,24 @@ impl Machine {
             check(&self.shape.schema, changes).map_err(Refusal::Input)?;
         }
         Ok(())
+    }
+
+    /// Effects of the open step that may have happened, and the questions about them.
+    pub(super) fn in_doubt(&self) -> Option<(String, String)> {
+        let facts = &self.folded.facts;
+        let mut effects: Vec<String> =
+            (0..facts.tasks.len()).flat_map(|index| facts.doubtful(&facts.task_id(index))).map(|e| e.to_string()).collect();
+        let mut questions = Vec::new();
+        for question in &facts.questions {
+            if let QuestionKind::Doubt(effect) = &question.kind {
+                effects.push(effect.to_string());
+                questions.push(question.id.to_string());
+            }
+        }
+        if questions.is_empty() {
+            questions.push("resume the thread, and it asks".to_owned());
+        }
+        (!effects.is_empty()).then(|| (effects.join(", "), questions.join(", ")))
     }
 
     fn open_nodes(&self) -> String {

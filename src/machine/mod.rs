@@ -6,6 +6,7 @@
 
 mod answer;
 mod begin;
+mod edit;
 mod effect;
 mod step;
 mod task;
@@ -17,14 +18,15 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
-use crate::error::Failure;
+use crate::error::{Failure, Origin};
 use crate::graph::{Pauses, Shape};
 use crate::id::{NodeName, StepNumber, TaskId, ThreadName};
-use crate::log::{FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, TaskStatus};
+use crate::log::{Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, TaskStatus};
 use crate::state::StateError;
 
 pub(crate) use answer::{AnswerRefusal, GivenAnswer};
 pub(crate) use begin::{Begin, Refusal};
+pub(crate) use edit::EditRefusal;
 pub(crate) use effect::EffectOutcome;
 pub(crate) use step::panic_text;
 pub(crate) use task::TaskEnd;
@@ -86,6 +88,30 @@ pub(crate) enum RunFailure {
     Merge { step: StepNumber, source: StateError },
     #[error("the conditional edge after \"{node}\" {what}; it may lead to: {allowed}")]
     Route { node: NodeName, what: String, allowed: String },
+}
+
+impl RunFailure {
+    /// The word for it that stays the same.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::Node { failure, .. } => match failure.origin {
+                Origin::Update => "update-refused",
+                Origin::Goto => "goto",
+                _ => "node-failed",
+            },
+            Self::StepLimit { .. } => "step-limit",
+            Self::Merge { .. } => "merge-conflict",
+            Self::Route { .. } => "route",
+        }
+    }
+
+    fn fault(&self) -> Fault {
+        let node = match self {
+            Self::Node { node, .. } | Self::Route { node, .. } => Some(node.clone()),
+            Self::StepLimit { .. } | Self::Merge { .. } => None,
+        };
+        Fault { code: self.code().to_owned(), node, text: self.to_string() }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -281,7 +307,7 @@ impl Machine {
             Ending::Done => RunOutcome::Done,
             Ending::Waiting(_) => RunOutcome::Waiting,
             Ending::Suspended | Ending::Paused => RunOutcome::Suspended,
-            Ending::Failed(failure) => RunOutcome::Failed(failure.to_string()),
+            Ending::Failed(failure) => RunOutcome::Failed(failure.fault()),
         };
         if let Some(run) = self.folded.facts.run.as_ref().map(|run| run.started.run) {
             self.record(Record::RunEnded(RunEnded { run, outcome, at: env.now }))?;

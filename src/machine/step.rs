@@ -33,7 +33,7 @@ impl Machine {
         let before = (!alone).then(|| self.folded.state.clone());
         self.folded.merge(&merged, &resolved)?;
         let next = match self.next(&done, before.as_ref(), input.is_some()) {
-            Ok(next) => next,
+            Ok(next) => next.finish(&self.shape),
             Err(failure) => return Ok(Err(failure)),
         };
         let stepped = Stepped {
@@ -41,18 +41,39 @@ impl Machine {
             path: Path::ROOT,
             step,
             source: Source::Loop,
+            as_node: None,
             merged,
             resolved,
             arrivals: next.arrivals,
-            deferred: next.deferred.iter().map(|node| self.shape.nodes[*node].name.clone()).collect(),
-            due: next.edges.iter().map(|node| due(&self.shape, *node)).chain(next.sends).collect(),
+            deferred: next.deferred,
+            due: next.due,
         };
         self.merged = done.iter().map(|done| done.task.node.clone()).collect();
+        self.push_merged(stepped);
+        Ok(Ok(()))
+    }
+
+    /// Records a step whose changes are merged already.
+    pub(super) fn push_merged(&mut self, stepped: Stepped) {
         self.folded.schedule(&stepped);
         self.records.push(Record::Stepped(Box::new(stepped)));
         self.live.clear();
         self.live.resize(self.folded.facts.tasks.len(), Live::Idle);
-        Ok(Ok(()))
+    }
+
+    /// What is due after an edit that stands for a node, for the start or for the end.
+    pub(super) fn after(&self, node: &NodeName) -> Result<Scheduled, RunFailure> {
+        let mut next = Next::new(self.folded.facts.arrivals.clone());
+        let exits = match self.shape.index(node) {
+            Some(index) => Some(&self.shape.nodes[index].exits),
+            None if node.as_str() == START => Some(&self.shape.start),
+            None => None,
+        };
+        if let Some(exits) = exits {
+            next.fire(&self.shape, node, exits, &self.folded.state)?;
+        }
+        next.defer(&self.shape, BTreeSet::new());
+        Ok(next.finish(&self.shape))
     }
 
     /// The pending results, in merge order.
@@ -67,9 +88,7 @@ impl Machine {
     }
 
     fn next(&self, done: &[Arc<TaskDone>], before: Option<&StateCell>, input: bool) -> Result<Next, RunFailure> {
-        let arrivals = self.folded.facts.arrivals.clone();
-        let mut next =
-            Next { edges: BTreeSet::new(), sends: Vec::new(), arrivals, passed: BTreeSet::new(), deferred: BTreeSet::new() };
+        let mut next = Next::new(self.folded.facts.arrivals.clone());
         if input {
             next.fire(&self.shape, &NodeName::from(START), &self.shape.start, &self.folded.state)?;
         }
@@ -129,7 +148,26 @@ struct Next {
     deferred: BTreeSet<usize>,
 }
 
+/// What runs next, as it is recorded.
+pub(super) struct Scheduled {
+    pub(super) arrivals: Vec<Arrival>,
+    pub(super) deferred: Vec<NodeName>,
+    pub(super) due: Vec<Due>,
+}
+
 impl Next {
+    fn new(arrivals: Vec<Arrival>) -> Self {
+        Self { edges: BTreeSet::new(), sends: Vec::new(), arrivals, passed: BTreeSet::new(), deferred: BTreeSet::new() }
+    }
+
+    fn finish(self, shape: &Shape) -> Scheduled {
+        Scheduled {
+            arrivals: self.arrivals,
+            deferred: self.deferred.iter().map(|node| shape.nodes[*node].name.clone()).collect(),
+            due: self.edges.iter().map(|node| due(shape, *node)).chain(self.sends).collect(),
+        }
+    }
+
     /// Takes the exits of a node that has run.
     fn fire(&mut self, shape: &Shape, name: &NodeName, exits: &Exits, state: &StateCell) -> Result<(), RunFailure> {
         self.edges.extend(&exits.edges);

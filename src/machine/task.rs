@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Command, Env, Live, Machine, Step};
-use crate::error::{Class, Failure};
+use crate::error::{Class, Failure, Origin};
 use crate::graph::NodeShape;
 use crate::id::{EffectId, NodeName, QuestionId, StepNumber, TaskId};
 use crate::log::{AttemptFailed, Cost, Doubt, QuestionSpec, Record, Target, TaskDone, TaskFailed};
@@ -75,9 +75,10 @@ impl Machine {
 
     fn finish(&mut self, mut done: TaskDone) -> Step {
         let refused = check(&self.shape.schema, &done.changes).err().map(|error| format!("its update is refused: {error}"));
-        if let Some(message) = refused.or_else(|| self.refused_goto(&done)) {
+        let refused = refused.map(|message| (Origin::Update, message));
+        if let Some((origin, message)) = refused.or_else(|| self.refused_goto(&done).map(|message| (Origin::Goto, message))) {
             let TaskDone { task, attempt, cost, .. } = done;
-            let failure = Failure { class: Class::Deterministic, message, causes: Vec::new() };
+            let failure = Failure { origin, class: Class::Deterministic, message, causes: Vec::new() };
             return self.record(Record::TaskFailed(TaskFailed { task, attempt, failure, handled: false, cost }));
         }
         let (thread, task) = (&self.thread, done.task.clone());

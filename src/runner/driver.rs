@@ -17,10 +17,11 @@ use super::handler::Startable;
 use super::spans::Spans;
 use super::stream::{Announcer, Told};
 use crate::clock::Clock;
-use crate::id::{Position, StepNumber, ThreadName};
-use crate::log::{Cost, Folded, RunOutcome, Snapshot, SnapshotMeter};
+use crate::id::{NodeName, Position, StepNumber, ThreadName};
+use crate::log::{Cost, Folded, Record, RunOutcome, Snapshot, SnapshotMeter};
 use crate::machine::{Begin, Command, Ending, Env, Machine, Refusal, Start, TaskEnd};
 use crate::policy::NodePolicy;
+use crate::state::Change;
 use crate::store::{Append, Store, ThreadStatus};
 
 /// A node as the loop sees it.
@@ -109,6 +110,29 @@ impl Driver {
         }
     }
 
+    /// Begins a new line of history at the checkpoint that the machine was folded to. `again`: what came after it runs again.
+    pub(crate) fn go_back(&mut self, at: Option<Position>, again: bool) -> Result<(), Error> {
+        let Some(at) = at else { return Ok(()) };
+        let copy = self.with_env(|machine, env| {
+            machine.fork(at, env.now)?;
+            if again { machine.copy_checkpoint() } else { Ok(Ok(())) }
+        })?;
+        copy.map_err(|failure| Error::failed(&self.thread, failure))
+    }
+
+    /// Changes the state from outside a run.
+    pub(crate) async fn edit(
+        &mut self,
+        at: Option<Position>,
+        changes: Vec<Change>,
+        as_node: Option<NodeName>,
+    ) -> Result<(), Error> {
+        self.go_back(at, false)?;
+        let edited = self.with_env(|machine, env| machine.edit(changes, as_node, env))?;
+        edited.map_err(|refusal| Error::edit(&self.thread, refusal))?;
+        self.commit().await
+    }
+
     fn with_env<T>(&mut self, act: impl FnOnce(&mut Machine, &Env<'_>) -> Result<T, crate::log::FoldError>) -> Result<T, Error> {
         let clock = &self.clock;
         let env = Env { now: clock.now(), new_id: &|| clock.new_id(), jitter: &|| clock.jitter() };
@@ -143,7 +167,9 @@ impl Driver {
         let count = records.len() as u64;
         if let Some(store) = &self.store {
             let folded = self.machine.folded();
-            let snapshot = if self.meter.is_due() { Some(Box::new(Snapshot::of(folded)?)) } else { None };
+            // A fork is read from its own snapshot; without one, opening would read the whole log.
+            let forked = records.iter().any(|record| matches!(record, Record::Forked(_)));
+            let snapshot = if forked || self.meter.is_due() { Some(Box::new(Snapshot::of(folded)?)) } else { None };
             let append = Append {
                 thread: self.thread.clone(),
                 expected: self.position,

@@ -3,9 +3,9 @@
 use std::fmt;
 
 use crate::error::{Class, Failure};
-use crate::id::{InvalidThreadName, NodeName, QuestionId, ThreadName};
+use crate::id::{InvalidThreadName, NodeName, Position, QuestionId, ThreadName};
 use crate::log::FoldError;
-use crate::machine::{AnswerRefusal, Refusal, RunFailure};
+use crate::machine::{AnswerRefusal, EditRefusal, Refusal, RunFailure};
 use crate::state::{Schema, StateError, ValueError};
 use crate::store::StoreError;
 
@@ -62,6 +62,10 @@ enum Kind {
     Answered { thread: ThreadName, question: QuestionId, at: u64, by: String, value: String },
     #[error("thread \"{thread}\": question {question} was closed at {at} ms without an answer, since new input took its place")]
     Closed { thread: ThreadName, question: QuestionId, at: u64 },
+    #[error("thread \"{thread}\": {refusal}")]
+    Edit { thread: ThreadName, refusal: EditRefusal },
+    #[error("thread \"{thread}\" has no checkpoint at position {at}; take one from its history", at = .at.0)]
+    NoCheckpoint { thread: ThreadName, at: Position },
     #[error("thread \"{thread}\": {failure}")]
     Failed { thread: ThreadName, failure: RunFailure },
     #[error("a value cannot be stored: {0}")]
@@ -119,6 +123,14 @@ impl Error {
         Self::of(Kind::Closed { thread: thread.clone(), question, at })
     }
 
+    pub(crate) fn edit(thread: &ThreadName, refusal: EditRefusal) -> Self {
+        Self::of(Kind::Edit { thread: thread.clone(), refusal })
+    }
+
+    pub(crate) fn no_checkpoint(thread: &ThreadName, at: Position) -> Self {
+        Self::of(Kind::NoCheckpoint { thread: thread.clone(), at })
+    }
+
     pub(crate) fn failed(thread: &ThreadName, failure: RunFailure) -> Self {
         Self::of(Kind::Failed { thread: thread.clone(), failure })
     }
@@ -148,17 +160,20 @@ impl Error {
                 Refusal::Waiting { .. } => "thread-waiting",
                 Refusal::Input(_) => "input",
                 Refusal::NodeGone { .. } => "node-gone",
+                Refusal::InDoubt { .. } => "in-doubt",
             },
             Kind::Answer { refusal: AnswerRefusal::NotOpen(_), .. } => "question-unknown",
             Kind::Answer { refusal: AnswerRefusal::Misfit { .. }, .. } => "answer-misfit",
             Kind::Answered { .. } => "question-answered",
             Kind::Closed { .. } => "question-closed",
-            Kind::Failed { failure, .. } => match failure {
-                RunFailure::Node { .. } => "node-failed",
-                RunFailure::StepLimit { .. } => "step-limit",
-                RunFailure::Merge { .. } => "merge-conflict",
-                RunFailure::Route { .. } => "route",
+            Kind::NoCheckpoint { .. } => "no-checkpoint",
+            Kind::Edit { refusal, .. } => match refusal {
+                EditRefusal::UnknownNode { .. } | EditRefusal::Ambiguous { .. } => "edit-node",
+                EditRefusal::Changes(_) => "edit-changes",
+                EditRefusal::InDoubt { .. } => "in-doubt",
+                EditRefusal::Edges(failure) => failure.code(),
             },
+            Kind::Failed { failure, .. } => failure.code(),
             Kind::Value(_) | Kind::State(_) => "value",
             Kind::NoStore { .. } => "no-store",
             Kind::Crashed(_) => "crashed",

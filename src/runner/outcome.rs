@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::id::{BranchId, NodeName, Position, StepNumber};
-use crate::log::{Question, Source};
+use crate::log::{Question, Source, TaskState};
 use crate::state::View;
 use crate::store::ThreadStatus;
 
@@ -96,6 +96,10 @@ pub struct Checkpoint<S> {
     pub source: Source,
     /// The state.
     pub values: View<S>,
+    /// Whether another checkpoint comes before it in its line.
+    pub parent: bool,
     /// The nodes that were due next.
     pub next: Vec<NodeName>,
+    /// The tasks of these nodes, with what became of them.
+    pub tasks: Vec<TaskState>,
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::context::{Attempt, Pause};
 use super::handler::TaskFuture;
-use crate::error::{Class, Failure, NodeError};
+use crate::error::{Class, Failure, NodeError, Origin};
 use crate::graph::NodeReturn;
 use crate::machine::{TaskEnd, panic_text};
 
@@ -32,12 +32,13 @@ pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, limit: Optio
         Ended::Returned(Ok(NodeReturn { update, label, goto })) => match update.into_changes() {
             Ok(changes) => TaskEnd::Done { changes, label, goto },
             Err(error) => {
-                failed(&NodeError::new(format!("its update holds a value that cannot be stored: {error}")).deterministic())
+                let error = NodeError::new(format!("its update holds a value that cannot be stored: {error}"));
+                failed(&error.deterministic(), Origin::Update)
             }
         },
-        Ended::Returned(Err(error)) => failed(&error),
+        Ended::Returned(Err(error)) => failed(&error, Origin::Node),
         Ended::Paused(Pause { questions, doubts }) => TaskEnd::Paused { questions, doubts },
-        Ended::Panicked(text) => failed(&NodeError::new(format!("it panicked: {text}")).deterministic()),
+        Ended::Panicked(text) => panicked(&text),
     }
 }
 
@@ -59,21 +60,21 @@ async fn until_end(mut future: TaskFuture, attempt: &Arc<Attempt>) -> Ended {
     .await
 }
 
-fn failed(error: &NodeError) -> TaskEnd {
-    TaskEnd::Failed { failure: error.failure(), retry_after: error.delay(), timed_out: false }
+fn failed(error: &NodeError, origin: Origin) -> TaskEnd {
+    TaskEnd::Failed { failure: Failure { origin, ..error.failure() }, retry_after: error.delay(), timed_out: false }
+}
+
+fn panicked(text: &str) -> TaskEnd {
+    failed(&NodeError::new(format!("it panicked: {text}")).deterministic(), Origin::Panic)
 }
 
 fn timed_out(limit: Duration) -> TaskEnd {
-    let failure = Failure {
-        class: Class::Transient,
-        message: format!("it took longer than its {} ms", limit.as_millis()),
-        causes: Vec::new(),
-    };
+    let message = format!("it took longer than its {} ms", limit.as_millis());
+    let failure = Failure { origin: Origin::Timeout, class: Class::Transient, message, causes: Vec::new() };
     TaskEnd::Failed { failure, retry_after: None, timed_out: true }
 }
 
 /// Calls a node's function, which may panic before it gives a future.
 pub(crate) fn guarded_start(start: impl FnOnce() -> TaskFuture) -> Result<TaskFuture, TaskEnd> {
-    catch_unwind(AssertUnwindSafe(start))
-        .map_err(|panic| failed(&NodeError::new(format!("it panicked: {}", panic_text(&*panic))).deterministic()))
+    catch_unwind(AssertUnwindSafe(start)).map_err(|panic| panicked(&panic_text(&*panic)))
 }

@@ -16,7 +16,9 @@ use super::stream::{Announcer, Events};
 use super::{Inner, names};
 use crate::graph::{Answer, Pauses};
 use crate::id::{InvalidThreadName, NodeName, Position, QuestionId, ThreadName};
-use crate::log::{Entry, FoldError, Folded, Question, Record, Report, Snapshot, SnapshotMeter, TaskStatus};
+use crate::log::{
+    Entry, FoldError, Folded, Question, Record, Report, Seen, Snapshot, SnapshotMeter, TaskStatus, fold_line, history,
+};
 use crate::machine::{Begin, Ending, GivenAnswer, Machine};
 use crate::state::{Schema, State, StateCell, Update, View};
 use crate::store::{Loaded, Store};
@@ -42,13 +44,15 @@ pub struct Thread<S> {
     supersede: bool,
     /// Instead of the graph's own.
     pauses: Option<Pauses>,
+    /// The checkpoint to go on from, instead of the newest.
+    at: Option<Position>,
 }
 
 impl<S> Clone for Thread<S> {
     fn clone(&self) -> Self {
-        let Self { inner, name, steps_max, tasks_max, supersede, pauses } = self;
+        let Self { inner, name, steps_max, tasks_max, supersede, pauses, at } = self;
         let (inner, name, pauses) = (Arc::clone(inner), name.clone(), pauses.clone());
-        Self { inner, name, steps_max: *steps_max, tasks_max: *tasks_max, supersede: *supersede, pauses }
+        Self { inner, name, steps_max: *steps_max, tasks_max: *tasks_max, supersede: *supersede, pauses, at: *at }
     }
 }
 
@@ -61,7 +65,7 @@ struct Opened {
 impl<S: State> Thread<S> {
     pub(super) fn new(inner: Arc<Inner<S>>, name: &str) -> Self {
         let name = ThreadName::new(name);
-        Self { inner, name, steps_max: STEPS_MAX, tasks_max: TASKS_MAX, supersede: false, pauses: None }
+        Self { inner, name, steps_max: STEPS_MAX, tasks_max: TASKS_MAX, supersede: false, pauses: None, at: None }
     }
 
     /// How many steps a run through this handle may make; 1,000 if not set. With the limit used up the run fails, what is done
@@ -92,6 +96,16 @@ impl<S: State> Thread<S> {
     /// Stops runs through this handle after steps in which one of these nodes ran, instead of where the graph says.
     pub fn pause_after<N: Into<NodeName>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
         self.pauses.get_or_insert_default().after = nodes.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// Goes back in time: what is done through this handle goes on from that checkpoint of the thread's [`history`](Self::history), in a new line of
+    /// history. Nothing older is removed.
+    ///
+    /// [`resume`](Self::resume) runs what came after the checkpoint again: other tasks, whose effects have keys of their own and whose questions
+    /// are asked again. [`state`](Self::state) shows the checkpoint as it was recorded.
+    pub fn at(mut self, checkpoint: Position) -> Self {
+        self.at = Some(checkpoint);
         self
     }
 
@@ -149,12 +163,29 @@ impl<S: State> Thread<S> {
         self.watch(Begin::Resume)
     }
 
+    /// Changes the state from outside, as if `as_node` had returned the update: its edges are taken, and whatever else was due, with its results and
+    /// questions, is dropped. `START` and `END` stand for the entry and for "nothing is due". Without a node, for the one that ran last.
+    ///
+    /// # Errors
+    ///
+    /// A run that is going on, an effect in doubt, an update that does not fit, a node that does not exist, no node where several ran last:
+    /// the thread is as it was.
+    pub async fn update(&self, update: impl Into<Update>, as_node: Option<&str>) -> Result<(), Error> {
+        let name = self.name()?;
+        let changes = update.into().into_changes()?;
+        let _lease = self.inner.lease(name).ok_or_else(|| Error::busy(name))?;
+        self.store("keep an edit")?;
+        let mut driver = self.driver(Announcer::silent()).await?;
+        driver.edit(self.at, changes, as_node.map(NodeName::from)).await
+    }
+
     /// The thread as it stands.
     pub async fn state(&self) -> Result<ThreadState<S>, Error> {
         let Opened { folded, .. } = self.open().await?;
         let name = self.name()?;
         let Some(head) = folded.facts.head else { return Err(Error::unknown_thread(name)) };
-        let live = folded.live().map_err(|error| Error::damaged(name, error))?;
+        let live =
+            if self.at.is_some() { folded.state.clone() } else { folded.live().map_err(|error| Error::damaged(name, error))? };
         let open = folded.facts.tasks.iter().filter(|task| !matches!(task.status, TaskStatus::Done(_)));
         Ok(ThreadState {
             values: live.view(),
@@ -173,23 +204,21 @@ impl<S: State> Thread<S> {
     /// All checkpoints, newest first. Costs as much as the thread's whole history.
     pub async fn history(&self) -> Result<Vec<Checkpoint<S>>, Error> {
         let name = self.name()?;
-        let mut folded = self.fresh();
-        let mut checkpoints = Vec::new();
-        for Entry { position, record } in self.log().await? {
-            folded.fold(&record).map_err(|error| Error::damaged(name, error))?;
-            if let (Record::Input(_) | Record::Stepped(_), Some(head)) = (&record, folded.facts.head) {
-                checkpoints.push(Checkpoint {
-                    position,
-                    branch: folded.facts.branch,
-                    step: head.step,
-                    source: head.source,
-                    values: folded.state.view(),
-                    next: names(folded.facts.tasks.iter().map(|task| &task.due.node)),
-                });
-            }
-        }
-        checkpoints.reverse();
-        Ok(checkpoints)
+        let seen = history(self.fresh(), &self.log().await?).map_err(|error| Error::damaged(name, error))?;
+        let checkpoints = seen.into_iter().rev().filter_map(|Seen { position, folded, tasks, parent }| {
+            let head = folded.facts.head?;
+            Some(Checkpoint {
+                position,
+                branch: folded.facts.branch,
+                step: head.step,
+                source: head.source,
+                parent,
+                values: folded.state.view(),
+                next: names(folded.facts.tasks.iter().map(|task| &task.due.node)),
+                tasks,
+            })
+        });
+        Ok(checkpoints.collect())
     }
 
     /// Every record of the thread, in order; none if there is no such thread.
@@ -210,7 +239,7 @@ impl<S: State> Thread<S> {
     }
 
     fn input(&self, input: impl Into<Update>) -> Result<Begin, Error> {
-        Ok(Begin::Input { changes: input.into().into_changes()?, supersede: self.supersede })
+        Ok(Begin::Input { changes: input.into().into_changes()?, supersede: self.supersede || self.at.is_some() })
     }
 
     fn store(&self, what: &'static str) -> Result<&Arc<dyn Store>, Error> {
@@ -237,16 +266,13 @@ impl<S: State> Thread<S> {
         Ok(Running { handle: tokio::spawn(run.instrument(span)), _stop: stop })
     }
 
-    async fn drive(&self, begin: Begin, announcer: Announcer, stop: impl Future<Output = ()>) -> Result<Outcome<S>, Error> {
+    async fn driver(&self, announcer: Announcer) -> Result<Driver, Error> {
         let name = self.name()?;
         let Opened { folded, meter } = self.open().await?;
         let position = folded.facts.next;
         let pauses = self.pauses.as_ref().unwrap_or(&self.inner.shape().pauses).clone();
         let machine = Machine::new(Arc::clone(self.inner.shape()), name.clone(), folded, self.tasks_max, pauses);
-        if let Begin::Answer(answer) = &begin {
-            machine.check_answer(answer).map_err(|refusal| Error::answer(name, refusal))?;
-        }
-        let driver = Driver {
+        Ok(Driver {
             nodes: Arc::clone(&self.inner.nodes),
             store: self.inner.store.clone(),
             clock: Arc::clone(&self.inner.clock),
@@ -256,7 +282,16 @@ impl<S: State> Thread<S> {
             meter,
             announcer,
             spans: Spans::default(),
-        };
+        })
+    }
+
+    async fn drive(&self, begin: Begin, announcer: Announcer, stop: impl Future<Output = ()>) -> Result<Outcome<S>, Error> {
+        let name = self.name()?;
+        let mut driver = self.driver(announcer).await?;
+        if let Begin::Answer(answer) = &begin {
+            driver.machine.check_answer(answer).map_err(|refusal| Error::answer(name, refusal))?;
+        }
+        driver.go_back(self.at, matches!(begin, Begin::Resume))?;
         let (ending, machine) = driver.run(begin, self.steps_max, stop).await?;
         match ending {
             Ending::Done => {
@@ -285,6 +320,10 @@ impl<S: State> Thread<S> {
             return Ok(Opened { folded: self.fresh(), meter: SnapshotMeter::default() });
         };
         let Loaded { snapshot, snapshot_bytes, entries, record_bytes } = store.load(name).await?;
+        if self.at.is_some() || entries.iter().any(|entry| matches!(entry.record, Record::Forked(_))) {
+            // The line leads through what the snapshot leaves out.
+            return self.open_line(&store.read(name, Position(0)).await?, SnapshotMeter::new(record_bytes, snapshot_bytes));
+        }
         let stored = snapshot.as_ref().and_then(Snapshot::schema).or_else(|| entries.first().and_then(schema_of));
         let folded = self.fold::<S>(snapshot, &entries, stored.as_ref()).map_err(|error| match (error, &stored) {
             (FoldError::State(source), Some(stored)) => Error::shape(name, stored, &self.inner.shape().schema, source),
@@ -294,6 +333,22 @@ impl<S: State> Thread<S> {
             self.check_graph(name, &opened.graph)?;
         }
         Ok(Opened { folded, meter: SnapshotMeter::new(record_bytes, snapshot_bytes) })
+    }
+
+    /// Reads the line that leads to the chosen checkpoint, or to the end of the log.
+    fn open_line(&self, entries: &[Entry], meter: SnapshotMeter) -> Result<Opened, Error> {
+        let name = self.name()?;
+        if let Some(at) = self.at {
+            let record = usize::try_from(at.0).ok().and_then(|at| entries.get(at)).map(|entry| &entry.record);
+            if !matches!(record, Some(Record::Input(_) | Record::Stepped(_))) {
+                return Err(Error::no_checkpoint(name, at));
+            }
+        }
+        let folded = fold_line(self.fresh(), entries, self.at).map_err(|error| Error::damaged(name, error))?;
+        if let Some(opened) = &folded.facts.opened {
+            self.check_graph(name, &opened.graph)?;
+        }
+        Ok(Opened { folded, meter })
     }
 
     fn fold<T: State>(
