@@ -175,6 +175,7 @@ fn restrict(mut builder: Builder, graph: &Graph, names: &[String], fields: &Fiel
 pub(crate) fn stops(stops: &Names, names: &[String]) -> Vec<String> {
     match stops {
         Names::Listed(listed) => listed.clone(),
-        Names::All(_) => names.to_vec(),
+        Names::All(word) if word == "*" => names.to_vec(),
+        Names::All(name) => vec![name.clone()],
     }
 }

@@ -189,7 +189,7 @@ pub(crate) async fn have_ended(runner: &Runner, context: &Context, nodes: &BTree
 
 /// The scenario's name for an error, and the class of an injected failure.
 pub(crate) fn named(error: &ferrata::Error) -> (String, Option<&'static str>) {
-    if let Some((_, failure)) = error.node_failure() {
+    if let ("node-failed", Some((_, failure))) = (error.code(), error.node_failure()) {
         return match &*failure.message {
             refused @ ("InvalidUpdate" | "NoParent") => (refused.to_owned(), None),
             _ => ("NodeError".to_owned(), Some(if failure.class == Class::Transient { "transient" } else { "fatal" })),
@@ -199,8 +199,8 @@ pub(crate) fn named(error: &ferrata::Error) -> (String, Option<&'static str>) {
     let unknown_message = error.to_string().contains("has no message with id");
     let name = match error.code() {
         "step-limit" => "GraphRecursion",
-        "merge-conflict" | "input" | "update" if unknown_message => "InvalidMessage",
-        "merge-conflict" | "input" | "value" | "update" | "as-node" => "InvalidUpdate",
+        "merge-conflict" | "input" | "edit-changes" if unknown_message => "InvalidMessage",
+        "merge-conflict" | "input" | "value" | "update-refused" | "goto" | "edit-node" | "edit-changes" => "InvalidUpdate",
         "route" => "InvalidRoute",
         "thread-unknown" => "EmptyInput",
         "no-store" => "NoCheckpointer",
@@ -213,7 +213,7 @@ pub(crate) fn named(error: &ferrata::Error) -> (String, Option<&'static str>) {
 pub(crate) fn task_error(code: &str) -> &'static str {
     match code {
         "route" => "InvalidRoute",
-        "merge-conflict" => "InvalidUpdate",
+        "merge-conflict" | "update-refused" | "goto" => "InvalidUpdate",
         _ => "NodeError",
     }
 }

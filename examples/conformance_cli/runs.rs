@@ -1,15 +1,15 @@
 //! The engine's threads as a script sees them: running, and reading what is recorded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
-use ferrata::log::{Entry, Question, Record, Source};
+use ferrata::log::{Entry, Question, Record, Source, TaskDone, TaskState};
 use ferrata::state::{Change, Update, Values};
-use ferrata::{Event, Events, Outcome, Position, QuestionId, Suspension};
+use ferrata::{Event, Events, Outcome, Position, QuestionId, Suspension, TaskId};
 use serde_json::{Map, Value};
 
 use super::engine::{self, Runner, Thread};
-use super::scenario::Durability;
+use super::scenario::START;
 use super::update::shown;
 
 /// Why an operation has no result.
@@ -33,7 +33,6 @@ pub(crate) struct Limits {
     pub(crate) steps_max: Option<u64>,
     pub(crate) before: Option<Vec<String>>,
     pub(crate) after: Option<Vec<String>>,
-    pub(crate) durability: Durability,
 }
 
 /// A handle to a thread. New input drops open work, as scenarios want it.
@@ -52,8 +51,8 @@ pub(crate) fn handle(runner: &Runner, name: &str, limits: &Limits) -> Thread {
 }
 
 /// The thread as if that checkpoint were its newest.
-pub(crate) fn at(_thread: &Thread, _position: Position) -> Result<Thread, Failure> {
-    Err(Failure::Unsupported("going back to a checkpoint"))
+pub(crate) fn at(thread: &Thread, position: Position) -> Thread {
+    thread.clone().at(position)
 }
 
 /// What a run begins with.
@@ -144,13 +143,9 @@ async fn from_log(thread: &Thread, before: usize) -> Result<Vec<Happened>, Failu
 
 /// Results of the open step that are recorded already: a run that continues does not make them again.
 pub(crate) fn kept(log: &[Entry]) -> Vec<(String, Option<Map<String, Value>>)> {
-    let merged = log.iter().rposition(|entry| matches!(entry.record, Record::Stepped(_) | Record::Input(_)));
+    let merged = log.iter().rposition(|entry| matches!(entry.record, Record::Stepped(_) | Record::Input(_) | Record::Forked(_)));
     let open = merged.map_or(&[][..], |place| &log[place + 1..]);
-    let kept = open.iter().filter_map(|entry| match &entry.record {
-        Record::TaskDone(done) => Some((done.task.node.to_string(), shown(&done.changes))),
-        _ => None,
-    });
-    kept.collect()
+    open.iter().filter_map(|entry| done(&entry.record)).map(|done| (done.task.node.to_string(), shown(&done.changes))).collect()
 }
 
 /// A state that a thread is or was in.
@@ -175,69 +170,79 @@ pub(crate) struct ShotTask {
 
 /// All checkpoints, newest first.
 pub(crate) async fn history(thread: &Thread) -> Result<Vec<Shot>, Failure> {
-    let history = thread.history().await?;
-    let oldest = history.last().map(|checkpoint| checkpoint.position);
-    let shots = history.into_iter().map(|checkpoint| {
-        let source = source(checkpoint.source);
-        let next = next(source, checkpoint.next.iter().map(ToString::to_string).collect());
+    let shots = thread.history().await?.into_iter().map(|checkpoint| {
+        let is_input = checkpoint.source == Source::Input;
+        // An input that is not applied yet has the start as its next task.
+        let start = || ShotTask { name: START.to_owned(), interrupts: Vec::new(), error: None };
         Shot {
             position: Some(checkpoint.position),
             values: checkpoint.values.to_object(),
+            next: if is_input { vec![START.to_owned()] } else { checkpoint.next.iter().map(ToString::to_string).collect() },
             step: Some(checkpoint.step.0),
-            source: Some(source),
-            parent: Some(checkpoint.position) != oldest,
-            tasks: next.iter().map(|name| plain_task(name)).collect(),
-            next,
+            source: Some(source(checkpoint.source)),
+            parent: checkpoint.parent,
+            tasks: if is_input { vec![start()] } else { checkpoint.tasks.iter().map(task).collect() },
         }
     });
     Ok(shots.collect())
 }
 
-/// An input that is not applied yet has the start as its next task.
-fn next(source: &str, next: Vec<String>) -> Vec<String> {
-    if source == "input" { vec![super::scenario::START.to_owned()] } else { next }
-}
-
-fn plain_task(name: &str) -> ShotTask {
-    ShotTask { name: name.to_owned(), interrupts: Vec::new(), error: None }
+fn task(state: &TaskState) -> ShotTask {
+    ShotTask {
+        name: state.task.node.to_string(),
+        interrupts: state.questions.iter().map(|question| engine::asked(question)).collect(),
+        error: state.error.as_deref().map(engine::task_error),
+    }
 }
 
 fn source(source: Source) -> &'static str {
     match source {
         Source::Input => "input",
         Source::Loop => "loop",
-        _ => "other",
+        Source::Update => "update",
+        Source::Fork => "fork",
+        _ => "unknown",
     }
 }
 
 /// The thread as it stands; `None` if there is no such thread.
 pub(crate) async fn live(thread: &Thread) -> Result<Option<Shot>, Failure> {
     // Reading the log is refused without a store, which the state would not tell from an unknown thread.
-    thread.log().await?;
+    let log = thread.log().await?;
     let state = match thread.state().await {
         Err(error) if error.is_unknown_thread() => return Ok(None),
         state => state?,
     };
-    let newest = history(thread).await?.into_iter().next().unwrap_or_default();
-    let mut tasks: Vec<ShotTask> = state.next.iter().map(|name| plain_task(name.as_str())).collect();
-    for question in &state.questions {
-        let asks = |task: &&mut ShotTask| task.name == question.task.node.as_str() && task.interrupts.is_empty();
-        if let Some(task) = tasks.iter_mut().find(asks) {
-            task.interrupts.push(engine::asked(question));
+    let newest = thread.history().await?.into_iter().next();
+    let done: HashSet<&TaskId> = log.iter().filter_map(|entry| done(&entry.record)).map(|done| &done.task).collect();
+    let tasks = newest.iter().flat_map(|checkpoint| &checkpoint.tasks).map(|state| {
+        let mut task = task(state);
+        if done.contains(&state.task) {
+            task.interrupts.clear();
         }
-    }
+        task
+    });
     Ok(Some(Shot {
         position: None,
         values: state.values.to_object(),
         next: state.next.iter().map(ToString::to_string).collect(),
-        tasks,
-        ..newest
+        step: newest.as_ref().map(|checkpoint| checkpoint.step.0),
+        source: newest.as_ref().map(|checkpoint| source(checkpoint.source)),
+        parent: newest.as_ref().is_some_and(|checkpoint| checkpoint.parent),
+        tasks: tasks.collect(),
     }))
 }
 
+fn done(record: &Record) -> Option<&TaskDone> {
+    match record {
+        Record::TaskDone(done) => Some(done),
+        _ => None,
+    }
+}
+
 /// Writes as a node would have.
-pub(crate) async fn edit(_thread: &Thread, _changes: Vec<Change>, _as_node: Option<&str>) -> Result<(), Failure> {
-    Err(Failure::Unsupported("editing the state of a thread"))
+pub(crate) async fn edit(thread: &Thread, changes: Vec<Change>, as_node: Option<&str>) -> Result<(), Failure> {
+    Ok(thread.update(Update::from_changes(changes), as_node).await?)
 }
 
 /// The open questions with their values. Refused without a store.

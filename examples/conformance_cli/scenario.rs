@@ -15,10 +15,6 @@ pub(crate) const END: &str = "__end__";
 #[derive(Debug, serde::Deserialize)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
-    #[serde(default)]
-    pub(crate) group: String,
-    #[serde(default)]
-    pub(crate) contested: bool,
     pub(crate) graphs: Listed<Graph>,
     pub(crate) script: Vec<Operation>,
 }
@@ -258,8 +254,6 @@ pub(crate) struct Run {
     pub(crate) interrupt_after: Option<Names>,
     pub(crate) at: Option<At>,
     pub(crate) mode: Option<OneOrMany>,
-    #[serde(default)]
-    pub(crate) subgraphs: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]

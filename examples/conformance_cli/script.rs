@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::written;
 use super::build::{self, BuildFailure};
-use super::engine::Runner;
+use super::engine::{Runner, Thread, asked};
 use super::expr::Scope;
 use super::runs::{self, Begin, Ended, Failure, Happened, Limits, Shot, handle};
 use super::scenario::{At, Command, Durability, Edit, Graph, Names, Operation, Place, Run, Scenario};
@@ -137,7 +137,7 @@ impl Session<'_> {
             Err(failure) => trace::failed(failure),
             Ok(Ended::Done(_)) => done(),
             Ok(Ended::Asked(questions)) => {
-                let questions = trace::sorted(questions.iter().map(|question| super::engine::asked(question)).collect());
+                let questions = trace::sorted(questions.iter().map(|question| asked(question)).collect());
                 Keys::from_iter([("status".to_owned(), "interrupted".into()), ("interrupts".to_owned(), json!(questions))])
             }
             Ok(Ended::Stopped) => {
@@ -196,12 +196,11 @@ impl Session<'_> {
             steps_max: Some(run.recursion_limit.unwrap_or(25).try_into().unwrap_or(0)),
             before: stops(&run.interrupt_before),
             after: stops(&run.interrupt_after),
-            durability: run.durability,
         }
     }
 
     /// What the run begins with: one thing, or an answer after the other.
-    async fn begins(&self, thread: &super::engine::Thread, run: &Run) -> Result<Vec<Begin>, Failure> {
+    async fn begins(&self, thread: &Thread, run: &Run) -> Result<Vec<Begin>, Failure> {
         if let Some(answers) = &run.resume_by_value {
             let open = runs::questions(thread).await?;
             let begin = |(question, answer): &(Value, Value)| {
@@ -223,7 +222,7 @@ impl Session<'_> {
     }
 
     /// A command as a run's input: the update is an edit of the thread.
-    async fn command(&self, thread: &super::engine::Thread, command: &Command) -> Result<Vec<Begin>, Failure> {
+    async fn command(&self, thread: &Thread, command: &Command) -> Result<Vec<Begin>, Failure> {
         let Command { update, goto, resume: answer, .. } = command;
         if goto.is_some() {
             return Err(Failure::Unsupported("a goto from outside"));
@@ -250,7 +249,7 @@ impl Session<'_> {
 }
 
 /// A plain answer goes to the one open question. Where none is open the thread just goes on.
-async fn resume(thread: &super::engine::Thread, answer: &Value) -> Result<Begin, Failure> {
+async fn resume(thread: &Thread, answer: &Value) -> Result<Begin, Failure> {
     if answer.is_null() {
         return Err(Failure::Refused("EmptyInput"));
     }
@@ -262,10 +261,10 @@ async fn resume(thread: &super::engine::Thread, answer: &Value) -> Result<Begin,
 }
 
 /// The thread as if the checkpoint that `at` picks were the newest.
-async fn back(thread: &super::engine::Thread, at: &At) -> Result<super::engine::Thread, Failure> {
+async fn back(thread: &Thread, at: &At) -> Result<Thread, Failure> {
     let shot = find(runs::history(thread).await?, at)?;
     match shot.position {
-        Some(position) => runs::at(thread, position),
+        Some(position) => Ok(runs::at(thread, position)),
         None => Err(Failure::Refused("NoSuchCheckpoint")),
     }
 }
@@ -283,7 +282,7 @@ fn find(history: Vec<Shot>, at: &At) -> Result<Shot, Failure> {
 }
 
 /// The checkpoints that were not there before, oldest first.
-async fn made(thread: &super::engine::Thread, before: Vec<Shot>) -> Vec<Shot> {
+async fn made(thread: &Thread, before: Vec<Shot>) -> Vec<Shot> {
     let mut shots = runs::history(thread).await.unwrap_or_default();
     shots.retain(|shot| before.iter().all(|old| old.position != shot.position));
     shots.reverse();
