@@ -40,26 +40,28 @@ fn json(path: &str) -> Value {
 }
 
 fn cases() -> Vec<Case> {
-    let entries = std::fs::read_dir(folder().join("scenarios")).unwrap();
-    let mut files: Vec<String> =
-        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).filter(|name| name.ends_with(".json")).collect();
-    files.sort();
-    let case = |file: &String| {
-        let scenario = json(&format!("scenarios/{file}"));
+    let entries = std::fs::read_dir(folder().join("scenarios")).expect("the folder of scenarios");
+    let names = entries.filter_map(|entry| {
+        let name = entry.expect("an entry of the folder").file_name();
+        name.to_str()?.strip_suffix(".json").map(str::to_owned)
+    });
+    let names: BTreeSet<String> = names.collect();
+    let case = |name: String| {
+        let scenario = json(&format!("scenarios/{name}.json"));
         Case {
-            name: file.trim_end_matches(".json").to_owned(),
-            group: scenario["group"].as_str().unwrap().to_owned(),
+            group: scenario["group"].as_str().expect("a group").to_owned(),
             contested: scenario["contested"] == true,
-            golden: json(&format!("golden/{file}")),
+            golden: json(&format!("golden/{name}.json")),
             scenario,
+            name,
         }
     };
-    files.iter().map(case).collect()
+    names.into_iter().map(case).collect()
 }
 
 fn trace(case: &Case, store: &StoreKind) -> Value {
     let scenario: Scenario = serde_json::from_value(case.scenario.clone()).unwrap_or_else(|e| panic!("{}: {e}", case.name));
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     runtime.block_on(run(&scenario, store))
 }
 
@@ -163,7 +165,9 @@ fn what_passes_keeps_passing() {
         }
         let (name, listed) = (&case.name, deviations.get(&case.name).is_some());
         match core {
-            Some(difference) if passing.contains(name) => faults.push(format!("{name} is in passing.txt and fails: {difference}")),
+            Some(difference) if passing.contains(name) => {
+                faults.push(format!("{name} is in passing.txt and fails: {difference}"))
+            }
             Some(difference) if !listed => println!("not yet: {name}{difference}"),
             Some(_) => {}
             None if listed => faults.push(format!("{name} passes; remove it from deviations.json")),
@@ -179,7 +183,7 @@ fn what_passes_keeps_passing() {
 fn a_store_on_disk_tells_the_same() {
     let passing = passing();
     for case in cases().iter().filter(|case| passing.contains(&case.name)) {
-        let folder = tempfile::tempdir().unwrap();
+        let folder = tempfile::tempdir().expect("a folder");
         let got = trace(case, &StoreKind::Redb(folder.path().to_owned()));
         let difference = difference(&prepared(&trace(case, &StoreKind::Memory), false), &prepared(&got, false), "");
         assert_eq!(difference, None, "{} over redb", case.name);
@@ -190,7 +194,7 @@ fn a_store_on_disk_tells_the_same() {
 fn deviations_are_explained() {
     let cases: BTreeMap<String, bool> = cases().into_iter().map(|case| (case.name, case.contested)).collect();
     let mut uncontested = 0;
-    for (name, deviation) in json("deviations.json").as_object().unwrap() {
+    for (name, deviation) in json("deviations.json").as_object().expect("an object") {
         let contested = *cases.get(name).unwrap_or_else(|| panic!("there is no scenario {name}"));
         uncontested += usize::from(!contested);
         for key in ["row", "why"] {

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 
 use super::engine::{self, Returned};
 use super::expr::{Scope, evaluate, is_true};
-use super::scenario::{Command, END, Op};
+use super::scenario::{Command, Op};
 use super::update::{Collected, Fields, Written, changes};
 use super::world::World;
 
@@ -117,7 +117,10 @@ impl Task<'_> {
                 self.scope.variables.insert(name.clone(), output);
             }
             Op::Command { command } => return self.command(command),
-            Op::Return { result } => return self.finish(&self.value(result)?),
+            Op::Return { result } => {
+                let result = self.value(result)?;
+                return Ok(self.finish(result));
+            }
         }
         Ok(Flow::On)
     }
@@ -137,19 +140,21 @@ impl Task<'_> {
         }
         self.write(&command.update.clone().unwrap_or_default())?;
         if let Some(goto) = &command.goto {
-            self.goto = targets(&self.value(goto)?).ok_or_else(|| engine::refused("InvalidUpdate"))?;
-            if self.goto.iter().any(|target| matches!(target, Target::Send(node, _) if node == END)) {
-                return Err(engine::refused("InvalidUpdate"));
-            }
+            let goto = self.value(goto)?;
+            // What is no target leads to a node without a name, which the engine refuses.
+            self.goto = targets(&goto).unwrap_or_else(|| vec![Target::Node(String::new())]);
         }
         Ok(Flow::Ended)
     }
 
-    /// The result instead of what was collected; what is no object is no update.
-    fn finish(&mut self, result: &Value) -> Result<Flow, NodeError> {
-        let fields = result.as_object().ok_or_else(|| engine::refused("InvalidUpdate"))?;
-        self.collected = super::update::plain(fields);
-        Ok(Flow::Ended)
+    /// The result instead of what was collected. What is no object becomes an update of a field without a name, which the engine
+    /// refuses.
+    fn finish(&mut self, result: Value) -> Flow {
+        self.collected = match result {
+            Value::Object(fields) => super::update::plain(&fields),
+            other => Collected::from([(String::new(), Written::Update(other))]),
+        };
+        Flow::Ended
     }
 }
 
@@ -209,8 +214,8 @@ mod tests {
 
     #[test]
     fn only_a_written_value_can_be_an_overwrite() {
-        let fields = json!({"a": {"overwrite": [1]}, "b": {"const": {"overwrite": 1}}}).as_object().cloned().unwrap();
-        let written = written(&fields, &Scope::default()).unwrap();
+        let fields = json!({"a": {"overwrite": [1]}, "b": {"const": {"overwrite": 1}}}).as_object().cloned().expect("an object");
+        let written = written(&fields, &Scope::default()).expect("good expressions");
         assert_eq!(written["a"], Written::Overwrite(json!([1])));
         assert_eq!(written["b"], Written::Update(json!({"overwrite": 1})));
     }

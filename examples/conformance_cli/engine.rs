@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use ferrata::log::Record;
 use ferrata::state::{Change, Field as StateField, Rule, Schema, Update, Values};
-use ferrata::{Ask, Class, Context, GraphBuilder, IntoNode, Next, Node as EngineNode, NodeError, Retry, Target as EngineTarget, View};
+use ferrata::{
+    Ask, Class, Context, GraphBuilder, IntoNode, Next, Node as EngineNode, NodeError, Retry, Target as EngineTarget, View,
+};
 use serde_json::{Map, Value, json};
 
 use super::body::{Body, Target};
@@ -20,6 +22,9 @@ pub(crate) type Graph = ferrata::Graph<Values>;
 /// What the engine cannot do yet. The trace says so, and the scenario fails.
 #[derive(Debug)]
 pub(crate) struct Unsupported(pub(crate) String);
+
+/// The text of the one error that is a body's own: the scenario's name for it.
+const NO_PARENT: &str = "NoParent";
 
 // ---- building ----
 
@@ -156,14 +161,9 @@ pub(crate) fn injected(class: FailureClass) -> NodeError {
     NodeError::new("injected").with_class(class_of(class))
 }
 
-/// A result that the scenario's engine refuses under that name, and that a typed body could not give.
-pub(crate) fn refused(name: &str) -> NodeError {
-    NodeError::new(name).deterministic()
-}
-
-/// A command for the parent graph.
+/// A command for the parent graph, where there is none.
 pub(crate) fn to_parent() -> NodeError {
-    refused("NoParent")
+    NodeError::new(NO_PARENT).deterministic()
 }
 
 /// Whether that many tasks of each of these nodes have ended in the step of `context`, by the log.
@@ -190,10 +190,8 @@ pub(crate) async fn have_ended(runner: &Runner, context: &Context, nodes: &BTree
 /// The scenario's name for an error, and the class of an injected failure.
 pub(crate) fn named(error: &ferrata::Error) -> (String, Option<&'static str>) {
     if let ("node-failed", Some((_, failure))) = (error.code(), error.node_failure()) {
-        return match &*failure.message {
-            refused @ ("InvalidUpdate" | "NoParent") => (refused.to_owned(), None),
-            _ => ("NodeError".to_owned(), Some(if failure.class == Class::Transient { "transient" } else { "fatal" })),
-        };
+        let class = if failure.class == Class::Transient { "transient" } else { "fatal" };
+        return if failure.message == NO_PARENT { (NO_PARENT.to_owned(), None) } else { ("NodeError".to_owned(), Some(class)) };
     }
     // The engine has one code for all that a merge refuses.
     let unknown_message = error.to_string().contains("has no message with id");

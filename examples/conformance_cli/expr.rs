@@ -177,7 +177,7 @@ mod tests {
 
     #[test]
     fn expressions() {
-        let fields = json!({"x": 4, "log": ["a"], "o": {"k": null}}).as_object().cloned().unwrap();
+        let fields = json!({"x": 4, "log": ["a"], "o": {"k": null}}).as_object().cloned().expect("an object");
         let scope = Scope { fields, ..Scope::default() };
         for (expression, value) in [
             (json!({"get": "x"}), json!(4)),
@@ -194,7 +194,7 @@ mod tests {
             (json!({"len": "\u{e4}"}), json!(1)),
             (json!({"send": ["w", {"obj": {"x": {"get": "x"}}}]}), json!({"send": ["w", {"x": 4}]})),
         ] {
-            assert_eq!(evaluate(&expression, &scope).unwrap(), value, "{expression}");
+            assert_eq!(evaluate(&expression, &scope).expect("a good expression"), value, "{expression}");
         }
         for expression in [json!({"no": 1}), json!({"lt": [1, "2"]}), json!({"if": [1, 2]}), json!({})] {
             assert!(evaluate(&expression, &scope).is_err(), "{expression}");

@@ -3,10 +3,12 @@
 //! `engine` and `runs` are the only modules that know the engine; the others know scenarios. Used by `examples/conformance.rs`
 //! and, in the same process, by `tests/conformance.rs`.
 
+mod begin;
 mod body;
 mod build;
 mod engine;
 mod expr;
+mod operation;
 mod runs;
 mod scenario;
 mod script;

@@ -72,12 +72,29 @@ pub(crate) enum Ended {
 /// Something that happened in a run, as far as traces care.
 pub(crate) enum Happened {
     /// A body starts, in its first attempt or a later one.
-    Started { node: String, input: Value },
-    Emitted { node: String, value: Value },
-    Updated { node: String, update: Option<Map<String, Value>> },
-    Failed { node: String, again: bool },
-    Asked { node: String, question: Value },
-    Merged { values: Map<String, Value> },
+    Started {
+        node: String,
+        input: Value,
+    },
+    Emitted {
+        node: String,
+        value: Value,
+    },
+    Updated {
+        node: String,
+        update: Option<Map<String, Value>>,
+    },
+    Failed {
+        node: String,
+        again: bool,
+    },
+    Asked {
+        node: String,
+        question: Value,
+    },
+    Merged {
+        values: Map<String, Value>,
+    },
 }
 
 /// Runs, and appends what happens to `told`.
@@ -112,9 +129,7 @@ fn happened(event: Event<Values>) -> Option<Happened> {
         Event::Update { node, changes } => Happened::Updated { node: node.to_string(), update: shown(&changes) },
         Event::Values { state, .. } => Happened::Merged { values: state.to_object() },
         Event::Failed { node, again, .. } => Happened::Failed { node: node.to_string(), again },
-        Event::Asked(question) => {
-            Happened::Asked { node: question.task.node.to_string(), question: engine::asked(&question) }
-        }
+        Event::Asked(question) => Happened::Asked { node: question.task.node.to_string(), question: engine::asked(&question) },
         Event::Custom { node, value } => match value.get("start") {
             Some(input) => Happened::Started { node: node.to_string(), input: input.clone() },
             None => Happened::Emitted { node: node.to_string(), value: value["emit"].clone() },
@@ -132,9 +147,7 @@ async fn from_log(thread: &Thread, before: usize) -> Result<Vec<Happened>, Failu
         Record::TaskDone(done) => Some(Happened::Updated { node: done.task.node.to_string(), update: shown(&done.changes) }),
         Record::AttemptFailed(failed) => Some(Happened::Failed { node: failed.task.node.to_string(), again: true }),
         Record::TaskFailed(failed) => Some(Happened::Failed { node: failed.task.node.to_string(), again: false }),
-        Record::Asked(asked) => {
-            Some(Happened::Asked { node: asked.task.node.to_string(), question: engine::asked(&asked) })
-        }
+        Record::Asked(asked) => Some(Happened::Asked { node: asked.task.node.to_string(), question: engine::asked(&asked) }),
         Record::Stepped(_) => Some(Happened::Merged { values: values.get(&entry.position)?.clone() }),
         _ => None,
     });

@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use super::begin::{back, begins, find};
 use super::body::written;
 use super::build::{self, BuildFailure};
 use super::engine::{Runner, Thread, asked};
 use super::expr::Scope;
+use super::operation::{Durability, Edit, Operation, Place, Run};
 use super::runs::{self, Begin, Ended, Failure, Happened, Limits, Shot, handle};
-use super::scenario::{At, Command, Durability, Edit, Graph, Names, Operation, Place, Run, Scenario};
+use super::scenario::{Graph, Names, Scenario};
 use super::store::{StoreKind, Stores};
 use super::stream::{self, End, Start};
 use super::trace;
-use super::update::{Fields, changes, plain};
+use super::update::{Fields, changes};
 use super::world::World;
 
 type Keys = Map<String, Value>;
@@ -171,7 +173,7 @@ impl Session<'_> {
             thread = back(&thread, at).await?;
         }
         self.world.set_records_at_once(run.durability != Durability::Exit && !matches!(self.stores, Stores::None));
-        let begins = self.begins(&thread, run).await?;
+        let begins = begins(&thread, &self.fields, run).await?;
         let before = runs::history(&thread).await.unwrap_or_default();
         match begins.first() {
             Some(Begin::Input(changes)) => start.wrote = !changes.is_empty(),
@@ -199,44 +201,6 @@ impl Session<'_> {
         }
     }
 
-    /// What the run begins with: one thing, or an answer after the other.
-    async fn begins(&self, thread: &Thread, run: &Run) -> Result<Vec<Begin>, Failure> {
-        if let Some(answers) = &run.resume_by_value {
-            let open = runs::questions(thread).await?;
-            let begin = |(question, answer): &(Value, Value)| {
-                let id = open.iter().find(|(_, asked)| asked == question).map(|(id, _)| *id);
-                Ok(Begin::Answer(id.ok_or(Failure::Refused("UnknownQuestion"))?, answer.clone()))
-            };
-            return answers.iter().map(begin).collect();
-        }
-        if let Some(answer) = &run.resume {
-            return Ok(vec![resume(thread, answer).await?]);
-        }
-        if let Some(command) = &run.command {
-            return self.command(thread, command).await;
-        }
-        match &run.input {
-            Some(Value::Object(input)) => Ok(vec![Begin::Input(changes(&self.fields, plain(input)))]),
-            _ => Ok(vec![Begin::Resume]),
-        }
-    }
-
-    /// A command as a run's input: the update is an edit of the thread.
-    async fn command(&self, thread: &Thread, command: &Command) -> Result<Vec<Begin>, Failure> {
-        let Command { update, goto, resume: answer, .. } = command;
-        if goto.is_some() {
-            return Err(Failure::Unsupported("a goto from outside"));
-        }
-        if let Some(update) = update {
-            runs::edit(thread, changes(&self.fields, plain(update)), None).await?;
-        }
-        match (update, answer) {
-            (None, None) => Err(Failure::Refused("EmptyInput")),
-            (_, Some(answer)) => Ok(vec![resume(thread, answer).await?]),
-            (Some(_), None) => Ok(vec![Begin::Resume]),
-        }
-    }
-
     /// The fields that a run gives back.
     fn output(&self, mut values: Keys) -> Keys {
         let private = |name: &String| self.fields.get(name).is_some_and(|field| field.private);
@@ -246,39 +210,6 @@ impl Session<'_> {
         }
         values
     }
-}
-
-/// A plain answer goes to the one open question. Where none is open the thread just goes on.
-async fn resume(thread: &Thread, answer: &Value) -> Result<Begin, Failure> {
-    if answer.is_null() {
-        return Err(Failure::Refused("EmptyInput"));
-    }
-    match runs::questions(thread).await?.as_slice() {
-        [] => Ok(Begin::Resume),
-        [(id, _)] => Ok(Begin::Answer(*id, answer.clone())),
-        _ => Err(Failure::Refused("AmbiguousResume")),
-    }
-}
-
-/// The thread as if the checkpoint that `at` picks were the newest.
-async fn back(thread: &Thread, at: &At) -> Result<Thread, Failure> {
-    let shot = find(runs::history(thread).await?, at)?;
-    match shot.position {
-        Some(position) => Ok(runs::at(thread, position)),
-        None => Err(Failure::Refused("NoSuchCheckpoint")),
-    }
-}
-
-fn find(history: Vec<Shot>, at: &At) -> Result<Shot, Failure> {
-    let sorted = |names: &[String]| {
-        let mut names = names.to_vec();
-        names.sort();
-        names
-    };
-    let fits = |shot: &Shot| {
-        sorted(&shot.next) == sorted(&at.next) && at.source.as_deref().is_none_or(|source| shot.source == Some(source))
-    };
-    history.into_iter().filter(fits).nth(at.nth).ok_or(Failure::Refused("NoSuchCheckpoint"))
 }
 
 /// The checkpoints that were not there before, oldest first.

@@ -36,7 +36,7 @@ pub(crate) fn chunks(modes: &[String], start: Start, happened: Vec<Happened>, en
         modes: modes.iter().map(String::as_str).collect(),
         chunks: Vec::new(),
         values: continued.as_ref().map(|shot| shot.values.clone()).unwrap_or_default(),
-        step: continued.as_ref().map_or(-1, |shot| shot.step.unwrap_or(-1) + 1),
+        step: continued.as_ref().and_then(|shot| shot.step).map_or(0, |step| step + 1),
         made: start.made.into_iter(),
         open: Superstep { is_input: continued.is_none(), wrote: start.wrote, ..Superstep::default() },
     };
@@ -158,7 +158,6 @@ impl Stream<'_> {
             self.values_chunk(&values);
         }
         self.values = values;
-        self.step += 1;
         self.next_checkpoint();
     }
 
@@ -195,6 +194,7 @@ impl Stream<'_> {
     /// The checkpoint that was made now. When it was made, nobody had asked or failed yet.
     fn next_checkpoint(&mut self) {
         if let Some(mut shot) = self.made.next() {
+            self.step = shot.step.map_or(self.step, |step| step + 1);
             for task in &mut shot.tasks {
                 (task.interrupts, task.error) = (Vec::new(), None);
             }

@@ -94,7 +94,8 @@ mod tests {
 
     #[test]
     fn only_ids_of_messages_are_hidden() {
-        let mut value = json!({"id": "x", "list": [{"role": "ai", "content": "", "id": "m"}, {"role": "ai", "content": "", "id": "m7"}]});
+        let mut value =
+            json!({"id": "x", "list": [{"role": "ai", "content": "", "id": "m"}, {"role": "ai", "content": "", "id": "m7"}]});
         hide_ids(&mut value);
         let list = json!([{"role": "ai", "content": "", "id": "auto"}, {"role": "ai", "content": "", "id": "m7"}]);
         assert_eq!(value, json!({"id": "x", "list": list}));

@@ -93,7 +93,7 @@ mod tests {
     use serde_json::{Value, json};
 
     fn ops(items: Value) -> Vec<Op> {
-        messages("messages", items.as_array().cloned().unwrap()).into_iter().map(|change| change.op).collect()
+        messages("messages", items.as_array().cloned().expect("a list")).into_iter().map(|change| change.op).collect()
     }
 
     #[test]
