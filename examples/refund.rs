@@ -32,10 +32,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ferrata::log::{Question, QuestionKind};
 use ferrata::store::RedbStore;
 use ferrata::{
-    Answer, Approval, Context, END, Graph, IntoNode, NodeError, Outcome, Retry, Route, Runner, START, State, Thread, View,
+    Answer, Approval, Context, END, Graph, IntoNode, NodeError, Outcome, Question, Retry, Route, Runner, START, State, View,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -78,7 +77,7 @@ fn graph(service: &Service) -> Result<Graph<Refund>, ferrata::BuildError> {
         .node("too_much", too_much)
         .question("approve", ask)
         .edited("approve", |_: &Refund, cents: u64| Refund::update().amount_cents(cents))
-        .node("declined", declined)
+        .refused("approve", |_: &Refund, reason| Refund::update().note(format!("not refunded: {reason}")))
         .node("pay", pay.irreversible().timeout(PATIENCE))
         .node("receipt", receipt)
         .edge(START, "look_up")
@@ -86,8 +85,7 @@ fn graph(service: &Service) -> Result<Graph<Refund>, ferrata::BuildError> {
         .route("assess", within_limit)
         .edge("too_much", END)
         .approved("approve", "pay")
-        .rejected("approve", "declined")
-        .edge("declined", END)
+        .rejected("approve", END)
         .edge("pay", "receipt")
         .edge("receipt", END)
         .build()
@@ -117,11 +115,8 @@ async fn too_much(state: View<Refund>) -> ferrata::Result<RefundUpdate> {
 
 fn ask(state: &Refund) -> Approval {
     let text = format!("Refund {} for order {}?", amount(state), state.order);
-    Approval::ask(text).show(&json!({ "order": state.order, "amount_cents": state.amount_cents }))
-}
-
-async fn declined(_: View<Refund>) -> ferrata::Result<RefundUpdate> {
-    Ok(Refund::update().note("not refunded: the refund was rejected"))
+    let less = json!({ "minimum": 1, "maximum": state.amount_cents });
+    Approval::ask(text).show(&json!({ "order": state.order, "amount_cents": state.amount_cents })).edit_within(less)
 }
 
 async fn pay(service: Service, state: View<Refund>, ctx: Context) -> ferrata::Result<RefundUpdate> {
@@ -301,30 +296,23 @@ fn number(text: &str) -> Result<u64, String> {
 fn answer(question: &Question, text: &str) -> Result<Answer, String> {
     match (question.is_doubt(), text.split_once('='), text) {
         (false, _, "approve") => Ok(Approval::approve()),
-        (false, _, "reject") => Ok(Approval::reject("rejected at the command line")),
-        (false, Some(("amount", cents)), _) => Ok(Approval::edit(correction(question, number(cents)?)?)),
+        (false, _, "reject") => Ok(Approval::reject("the refund was rejected")),
+        (false, Some(("amount", cents)), _) => Ok(Approval::edit(number(cents)?)),
         (true, _, "not-performed") => Ok(Answer::not_performed()),
         (true, Some(("performed", receipt)), _) if !receipt.is_empty() => Ok(Answer::performed(receipt)),
         _ => Err(format!("{text:?} is no answer to this question, which stays open: {}", choices(question))),
     }
 }
 
-/// The engine checks that it is a number; that it may only be less is known here.
-fn correction(question: &Question, cents: u64) -> Result<u64, String> {
-    let most = question.show.as_ref().and_then(|data| data["amount_cents"].as_u64()).unwrap_or(0);
-    if (1..=most).contains(&cents) { Ok(cents) } else { Err(format!("the amount has to be between 1 and {most} cents")) }
-}
-
 fn choices(question: &Question) -> &'static str {
     if question.is_doubt() { DOUBT_ANSWERS } else { ANSWERS }
 }
 
-fn show(question: &Question, thread: &Thread<Refund>) -> Result<(), ferrata::Error> {
+fn show(question: &Question) {
     println!("{}", question.text);
-    if let QuestionKind::Doubt(effect) = &question.kind {
-        println!("the bank has it under the key {}, or not at all", effect.idempotency_key(thread.name()?));
+    if let (true, Some(known)) = (question.is_doubt(), &question.show) {
+        println!("the bank has it under the key {}, or not at all", known["idempotency_key"].as_str().unwrap_or_default());
     }
-    Ok(())
 }
 
 fn read_answer() -> std::io::Result<Option<String>> {
@@ -352,7 +340,7 @@ async fn go(mut options: Options) -> Result<u8, Box<dyn Error>> {
             Outcome::Suspended(why) => return Err(format!("the run was stopped: {why}; the same command goes on").into()),
             Outcome::Waiting(questions) => questions.into_iter().next().ok_or("the run waits for nothing")?,
         };
-        show(&question, &thread)?;
+        show(&question);
         println!("answers: {}", choices(&question));
         let Some(text) = options.answer.take().map_or_else(read_answer, |text| Ok(Some(text)))? else {
             println!("go on with the same command and --answer");

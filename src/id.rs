@@ -238,12 +238,12 @@ pub struct EffectId {
 }
 
 impl EffectId {
-    /// The idempotency key for the outside system: the same over retries and restarts, another one on a fork.
-    pub fn idempotency_key(&self, thread: &ThreadName) -> String {
-        // Lengths in front keep two different triples from joining to one text.
+    /// The idempotency key for the outside system: the same over retries and restarts, another one on a fork and in every other thread.
+    pub(crate) fn idempotency_key(&self, thread: Uuid) -> String {
+        // A length in front keeps two different pairs from joining to one text.
         let task = self.task.to_string();
-        let text = format!("{}:{thread}{}:{task}{}:{}", thread.as_str().len(), task.len(), self.occurrence, self.key);
-        Uuid::new_v5(&Uuid::NAMESPACE_OID, text.as_bytes()).to_string()
+        let text = format!("{}:{task}{}:{}", task.len(), self.occurrence, self.key);
+        Uuid::new_v5(&thread, text.as_bytes()).to_string()
     }
 }
 

@@ -160,7 +160,7 @@ async fn resume_as<S: StaticState>(path: &Path) -> Result<u64, Error> {
 async fn a_state_of_another_shape_is_an_error_that_shows_both() {
     let dir = tempfile::tempdir().expect("a folder");
     let path = dir.path().join("s.redb");
-    trip(&path).thread("t").run(Trip::update().topic("fail").n(3_u64)).await.expect_err("it stops half way");
+    trip(&path).thread("t").run(Trip::update().topic("fail").n(3)).await.expect_err("it stops half way");
     let before = records(&path).await;
     for (error, field) in [
         (resume_as::<versions::WithRequired>(&path).await, "`more`"),

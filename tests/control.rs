@@ -58,7 +58,7 @@ async fn operands_of_parallel_nodes_are_merged_and_an_overwrite_beats_them() {
         let g = graph().node("a", add(1, 7, 2.5)).node("b", add(20, 9, -1.0)).node("c", add(-300, 3, 4.0));
         g.edge(START, "a").edge(START, "b").edge(START, "c").edge("a", END).edge("b", END).edge("c", END)
     };
-    let state = end(three(), Tally::update().total(1_000).most(8_u64)).await;
+    let state = end(three(), Tally::update().total(1_000).most(8)).await;
     assert_eq!((state.total, state.most, state.least), (721, 9, Some(-1.0)));
     let set = |_: View<Tally>| async move { Ok(Tally::update().set_total(5)) };
     let state = end(three().node("d", set).edge(START, "d").edge("d", END), Tally::update()).await;

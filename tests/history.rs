@@ -36,8 +36,8 @@ fn before(history: &[Checkpoint<Trail>], node: &str, source: Source) -> Position
 async fn two_forks_from_one_checkpoint_are_two_lines_and_the_thread_goes_on_in_the_newer() {
     let dir = tempfile::tempdir().expect("a folder");
     let open = || two(RedbStore::open(dir.path().join("s.redb")).expect("a store"));
-    open().thread("t").run(Trail::update().x(0_u64)).await.expect("it runs").done().expect("it ends");
-    for x in [1_u64, 2] {
+    open().thread("t").run(Trail::update().x(0)).await.expect("it runs").done().expect("it ends");
+    for x in [1, 2] {
         // Each time another process: what was forked is read back.
         let runner = open();
         let at = before(&runner.thread("t").history().await.expect("the history"), "b", Source::Loop);
@@ -116,7 +116,7 @@ async fn a_replay_from_before_a_question_asks_again_and_performs_effects_under_n
 async fn an_edit_stands_for_a_node_and_drops_what_was_due() {
     let runner = two(MemoryStore::new());
     let thread = runner.thread("t");
-    assert!(matches!(thread.clone().pause_before(["b"]).run(Trail::update().x(7_u64)).await, Ok(Outcome::Suspended(_))));
+    assert!(matches!(thread.clone().pause_before(["b"]).run(Trail::update().x(7)).await, Ok(Outcome::Suspended(_))));
     // As the node that ran last, which leads to b.
     thread.update(Trail::update().push_log("by hand"), None).await.expect("it is edited");
     let state = thread.state().await.expect("it is readable");

@@ -372,3 +372,59 @@ async fn an_answer_that_was_given_stays_when_the_next_node_fails() {
     let asked = runner.thread("t").log().await.expect("the log");
     assert_eq!(asked.iter().filter(|e| matches!(e.record, Record::Asked(_))).count(), 1);
 }
+
+#[tokio::test]
+async fn a_correction_beyond_its_bounds_is_refused_and_a_refusal_tells_why() {
+    let runner = runner(
+        graph()
+            .question("approve", |_: &Case| Approval::ask("Ship it?").edit_within(json!({"maxLength": 6})))
+            .edited("approve", |_: &Case, text: String| Case::update().text(text))
+            .refused("approve", |_: &Case, reason| Case::update().push_log(format!("no: {reason}")))
+            .node("ship", || async { Ok(Case::update().push_log("ship")) })
+            .edge(START, "approve")
+            .approved("approve", "ship")
+            .rejected("approve", END)
+            .edge("ship", END),
+    );
+    let question = waiting(&runner, "t").await[0].id;
+    let error = runner.thread("t").answer(question, Approval::edit("far too long")).await.expect_err("too long");
+    assert_eq!(error.code(), "answer-misfit");
+    assert!(error.to_string().contains("\"maxLength\":6"), "{error}");
+    let state = runner.thread("t").answer(question, Approval::edit("short")).await.expect("it fits").done().expect("it ends");
+    assert_eq!((state.text.as_str(), state.log.as_slice()), ("short", ["ship".to_owned()].as_slice()));
+    let question = waiting(&runner, "other").await[0].id;
+    let state =
+        runner.thread("other").answer(question, Approval::reject("not today")).await.expect("it fits").done().expect("it ends");
+    assert_eq!(state.log, ["no: not today"]);
+}
+
+#[tokio::test]
+async fn keys_differ_between_threads_of_one_name_and_stay_over_attempts() {
+    let keys: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+    let node = || {
+        let keys = Arc::clone(&keys);
+        move |ctx: Context| {
+            let keys = Arc::clone(&keys);
+            async move {
+                let pay = |key: String| async {
+                    let mut keys = keys.lock().expect("not poisoned");
+                    keys.push(key);
+                    if keys.len() == 1 { Err(NodeError::new("refused").transient().not_performed()) } else { Ok(()) }
+                };
+                ctx.effect("pay", pay).await?;
+                Ok(Case::update().push_log("paid"))
+            }
+        }
+    };
+    for _ in 0..2 {
+        let node = node().retry(Retry::transient(2).first_delay(Duration::ZERO));
+        let runner = runner(graph().node("a", node).edge(START, "a").edge("a", END));
+        runner.thread("t").run(Case::update()).await.expect("it runs").done().expect("it ends");
+        assert!(runner.thread("t").delete().await.expect("it is deleted"));
+        runner.thread("t").run(Case::update()).await.expect("it runs").done().expect("it ends");
+    }
+    let keys = keys.lock().expect("not poisoned").clone();
+    assert_eq!(keys[0], keys[1], "another attempt, the same key");
+    let different: BTreeSet<&String> = keys.iter().collect();
+    assert_eq!((keys.len(), different.len()), (5, 4), "two stores, and a thread that was deleted in between");
+}

@@ -105,14 +105,14 @@ fn loop_graph() -> GraphBuilder<Work> {
 async fn the_step_limit_is_exact_and_what_is_done_stays_done() {
     let runner = runner(loop_graph());
     let thread = runner.thread("t");
-    let error = thread.clone().steps_max(3).run(Work::update().limit(10_u64)).await.expect_err("the limit");
+    let error = thread.clone().steps_max(3).run(Work::update().limit(10)).await.expect_err("the limit");
     assert!(error.is_step_limit() && error.to_string().contains("limit of 3 steps"), "{error}");
     let state = thread.state().await.expect("it is readable");
     assert_eq!((state.values.n, state.status), (3, ThreadStatus::Failed));
     let state = thread.clone().steps_max(20).resume().await.expect("it goes on").done().expect("it ends");
     assert_eq!(state.log.len(), 10);
     // A run that needs exactly its limit is no error.
-    let exact = runner.thread("exact").steps_max(10).run(Work::update().limit(10_u64)).await.expect("ten steps");
+    let exact = runner.thread("exact").steps_max(10).run(Work::update().limit(10)).await.expect("ten steps");
     assert_eq!(exact.done().expect("it ends").n, 10);
 }
 
@@ -288,6 +288,23 @@ async fn transient_errors_are_retried_with_growing_delays_and_others_are_not() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_task_that_failed_for_good_has_all_its_attempts_again_when_resumed() {
+    let tries = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&tries);
+    let fail = move || {
+        count.fetch_add(1, Ordering::SeqCst);
+        async { Err::<WorkUpdate, _>(NodeError::new("busy").transient()) }
+    };
+    let runner = runner(graph().node("a", fail.retry(Retry::transient(3))).edge(START, "a").edge("a", END));
+    for runs in 1..=3 {
+        let thread = runner.thread("t");
+        let result = if runs == 1 { thread.run(Work::update()).await } else { thread.resume().await };
+        result.expect_err("it fails");
+        assert_eq!(tries.load(Ordering::SeqCst), 3 * runs);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_late_attempt_writes_nothing() {
     let tries = Arc::new(AtomicUsize::new(0));
     let count = Arc::clone(&tries);
@@ -392,7 +409,7 @@ async fn a_stream_tells_what_is_durable_and_ends_with_the_outcome() {
         Ok(Work::update().push_log("a"))
     };
     let runner = runner(graph().node("a", told).edge(START, "a").edge("a", END));
-    let mut events = runner.thread("t").stream(Work::update().n(7_u64)).expect("it starts");
+    let mut events = runner.thread("t").stream(Work::update().n(7)).expect("it starts");
     let mut seen = Vec::new();
     while let Some(event) = events.next().await {
         seen.push(match event {
@@ -415,7 +432,7 @@ async fn history_tells_every_checkpoint_and_state_is_a_fold_of_the_log() {
     let open = || RedbStore::open(dir.path().join("s.redb")).expect("a store");
     let graph = || loop_graph().build().expect("the graph is right");
     let first = Runner::new(graph(), open());
-    let live = first.thread("t").run(Work::update().limit(400_u64)).await.expect("it runs").done().expect("it ends");
+    let live = first.thread("t").run(Work::update().limit(400)).await.expect("it runs").done().expect("it ends");
     drop(first);
     // A new process reads a snapshot and what follows; the history folds every record from the first one on.
     let second = Runner::new(graph(), open());
@@ -436,7 +453,7 @@ async fn history_tells_every_checkpoint_and_state_is_a_fold_of_the_log() {
 #[tokio::test]
 async fn threads_are_apart_and_listed() {
     let runner = runner(loop_graph());
-    for (name, limit) in [("t1", 1_u64), ("t10", 10), ("a:b", 2)] {
+    for (name, limit) in [("t1", 1), ("t10", 10), ("a:b", 2)] {
         runner.thread(name).run(Work::update().limit(limit)).await.expect("it runs").done().expect("it ends");
     }
     let names = |infos: Vec<ferrata::store::ThreadInfo>| infos.into_iter().map(|i| i.name.to_string()).collect::<Vec<_>>();
@@ -453,19 +470,19 @@ async fn threads_are_apart_and_listed() {
 #[tokio::test]
 async fn a_second_input_goes_on_with_the_same_state() {
     let runner = runner(loop_graph());
-    runner.thread("t").run(Work::update().limit(2_u64)).await.expect("it runs").done().expect("it ends");
-    let state = runner.thread("t").run(Work::update().limit(3_u64)).await.expect("it runs").done().expect("it ends");
+    runner.thread("t").run(Work::update().limit(2)).await.expect("it runs").done().expect("it ends");
+    let state = runner.thread("t").run(Work::update().limit(3)).await.expect("it runs").done().expect("it ends");
     assert_eq!(state.log, ["round 1", "round 2", "round 3"]);
     // Called again, `run_once` runs nothing.
     let records = runner.thread("t").log().await.expect("the log").len();
-    runner.thread("t").run_once(Work::update().limit(9_u64)).await.expect("it is done").done().expect("it ends");
+    runner.thread("t").run_once(Work::update().limit(9)).await.expect("it is done").done().expect("it ends");
     assert_eq!(runner.thread("t").log().await.expect("the log").len(), records);
 }
 
 #[tokio::test]
 async fn a_runner_without_a_store_runs_and_says_what_it_cannot_do() {
     let runner = Runner::without_store(loop_graph().build().expect("the graph is right"));
-    let state = runner.thread("t").run(Work::update().limit(5_u64)).await.expect("it runs").done().expect("it ends");
+    let state = runner.thread("t").run(Work::update().limit(5)).await.expect("it runs").done().expect("it ends");
     assert_eq!(state.n, 5);
     assert_eq!(runner.thread("t").log().await.expect_err("nothing is kept").code(), "no-store");
 }

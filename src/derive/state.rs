@@ -147,9 +147,19 @@ fn update(input: &DeriveInput, fields: &[Field<'_>]) -> TokenStream {
     }
 }
 
+/// What a method takes for a value of that type: a number as it is, so that `.limit(5)` needs no suffix, anything else by `Into`.
+fn value_type(ty: &syn::Type) -> TokenStream {
+    const PLAIN: [&str; 15] =
+        ["u8", "u16", "u32", "u64", "u128", "usize", "i8", "i16", "i32", "i64", "i128", "isize", "f32", "f64", "bool"];
+    let plain =
+        matches!(ty, syn::Type::Path(path) if path.path.get_ident().is_some_and(|ident| PLAIN.iter().any(|name| ident == name)));
+    if plain { quote!(#ty) } else { quote!(impl ::core::convert::Into<#ty>) }
+}
+
 /// The methods of the update type for one field.
 fn methods(field: &Field<'_>) -> TokenStream {
     let (name, ident, ty) = (&field.name, field.ident, field.ty);
+    let value = value_type(ty);
     let one = format_ident!("{}", field.singular);
     let set = format_ident!("set_{name}");
     let remove = format_ident!("remove_{name}");
@@ -172,14 +182,14 @@ fn methods(field: &Field<'_>) -> TokenStream {
     match field.rule {
         Rule::Replace => quote! {
             /// Sets the field.
-            pub fn #ident(self, value: impl ::core::convert::Into<#ty>) -> Self {
+            pub fn #ident(self, value: #value) -> Self {
                 let value: #ty = value.into();
                 Self(self.0.set(#name, &value))
             }
         },
         Rule::Sum | Rule::Max | Rule::Min => quote! {
             /// Adds an operand to what the step makes of the field.
-            pub fn #ident(self, operand: impl ::core::convert::Into<#ty>) -> Self {
+            pub fn #ident(self, operand: #value) -> Self {
                 let operand: #ty = operand.into();
                 Self(self.0.combine(#name, &operand))
             }

@@ -108,6 +108,19 @@ impl NodeError {
         self
     }
 
+    /// The same error with words in front that say what was being done; class and causes stay.
+    ///
+    /// ```
+    /// use ferrata::{Class, NodeError};
+    /// let error = NodeError::new("connection refused").transient().context("asking the bank");
+    /// assert_eq!((error.to_string().as_str(), error.class()), ("asking the bank: connection refused", Class::Transient));
+    /// ```
+    #[must_use]
+    pub fn context(mut self, doing: impl Into<String>) -> Self {
+        self.source = Box::new(Within { doing: doing.into(), source: self.source });
+        self
+    }
+
     /// What kind of failure it is.
     pub fn class(&self) -> Class {
         self.class
@@ -138,6 +151,14 @@ impl NodeError {
         }
         Failure { origin: Origin::Node, class: self.class, message: self.source.to_string(), causes }
     }
+}
+
+/// An error with words in front.
+#[derive(Debug, thiserror::Error)]
+#[error("{doing}")]
+struct Within {
+    doing: String,
+    source: Box<dyn StdError + Send + Sync>,
 }
 
 impl<E: StdError + Send + Sync + 'static> From<E> for NodeError {

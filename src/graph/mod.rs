@@ -27,7 +27,7 @@ pub(crate) use node::Handler;
 pub use node::{IntoNode, IntoReturn, Next, Node, NodeReturn, PayloadType};
 pub(crate) use plan::Pauses;
 pub(crate) use plan::{APPROVED, REJECTED};
-use plan::{DeclaredEdge, DeclaredJoin, DeclaredNode, DeclaredRoute, EdgeKind, Plan};
+use plan::{DeclaredEdge, DeclaredJoin, DeclaredNode, DeclaredRoute, EdgeKind, Plan, TakeKind};
 pub use plan::{END, START};
 use question::Take;
 pub use question::{Answer, Approval, Ask, Asking, Verdict};
@@ -179,8 +179,12 @@ impl<S: State> GraphBuilder<S> {
     /// Adds a question node: it asks, and does nothing else. The question is an [`Approval`], with edges
     /// [`approved`](Self::approved) and [`rejected`](Self::rejected), or an [`Ask`], with [`answered`](Self::answered).
     pub fn question<Q: Asking>(self, name: &str, ask: impl Fn(&S) -> Q + Send + Sync + 'static) -> Self {
-        let question =
-            QuestionNode { is_approval: Q::IS_APPROVAL, ask: Arc::new(move |state: &S| ask(state).into_parts()), take: None };
+        let question = QuestionNode {
+            is_approval: Q::IS_APPROVAL,
+            ask: Arc::new(move |state: &S| ask(state).into_parts()),
+            take: None,
+            refused: None,
+        };
         self.node(name, Node::new(Handler::Question(question), None))
     }
 
@@ -211,7 +215,20 @@ impl<S: State> GraphBuilder<S> {
         T: DeserializeOwned + JsonSchema,
         U: Into<Update>,
     {
-        self.take(question, true, apply)
+        self.take(question, TakeKind::Edited, apply)
+    }
+
+    /// Says what becomes of the reason when the approval `question` is refused. The rejected edges follow.
+    pub fn refused<U: Into<Update>>(mut self, question: &str, apply: impl Fn(&S, String) -> U + Send + Sync + 'static) -> Self {
+        let name = NodeName::from(question);
+        let apply = Arc::new(move |state: &S, reason: String| apply(state, reason).into());
+        for node in self.plan.nodes.iter_mut().filter(|n| n.name == name) {
+            if let Handler::Question(node) = &mut node.handler {
+                node.refused = Some(apply.clone());
+            }
+        }
+        self.plan.takes.push((name, TakeKind::Refused));
+        self
     }
 
     /// Says what becomes of the answer to the question node `question`.
@@ -220,10 +237,10 @@ impl<S: State> GraphBuilder<S> {
         T: DeserializeOwned + JsonSchema,
         U: Into<Update>,
     {
-        self.take(question, false, apply)
+        self.take(question, TakeKind::Answered, apply)
     }
 
-    fn take<T, U>(mut self, question: &str, approval: bool, apply: impl Fn(&S, T) -> U + Send + Sync + 'static) -> Self
+    fn take<T, U>(mut self, question: &str, kind: TakeKind, apply: impl Fn(&S, T) -> U + Send + Sync + 'static) -> Self
     where
         T: DeserializeOwned + JsonSchema,
         U: Into<Update>,
@@ -239,7 +256,7 @@ impl<S: State> GraphBuilder<S> {
                 node.take = Some(Take { schema: schema.clone(), apply: apply.clone() });
             }
         }
-        self.plan.takes.push((name, approval));
+        self.plan.takes.push((name, kind));
         self
     }
 

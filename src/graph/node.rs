@@ -89,7 +89,8 @@ impl<S> Node<S> {
         self
     }
 
-    /// Longest time for one attempt; one that takes longer fails as transient. The default is none.
+    /// Longest time for one attempt, effects included; one that takes longer fails as transient, and an effect under way that is not
+    /// repeatable is in doubt then. The default is none.
     pub fn timeout(mut self, limit: Duration) -> Self {
         self.policy.timeout = Some(limit);
         self
@@ -138,7 +139,7 @@ impl<S> fmt::Debug for Node<S> {
     }
 }
 
-/// What can be a node: async functions and closures, of one to three arguments.
+/// What can be a node: async functions and closures, of up to three arguments.
 ///
 /// An argument is a [`View`](crate::View) of the state, a [`Context`](crate::Context), or, for a node that a fan-out leads to, the payload: any type that can
 /// be deserialized. The result is [`Result`](crate::Result) of the state's update type.
@@ -163,6 +164,15 @@ impl<S> fmt::Debug for Node<S> {
 ///
 /// let plan = plan.retry(Retry::transient(3)); // settings turn a function into a node
 /// let book = book.concurrency(4);
+///
+/// // What a node works with, a client or a setting, is captured: a closure clones it for each call.
+/// let greeting = std::sync::Arc::new("Servus".to_owned());
+/// let greet = move |state: View<Trip>| {
+///     let greeting = std::sync::Arc::clone(&greeting);
+///     async move { Ok(Trip::update().note(format!("{greeting}, {}", state.goal))) }
+/// };
+/// # let greet = greet.irreversible();
+/// # is_node(greet);
 /// # fn is_node(_: ferrata::Node<Trip>) {}
 /// # is_node(plan);
 /// # is_node(book);
@@ -170,7 +180,7 @@ impl<S> fmt::Debug for Node<S> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a node of a graph over `{S}`",
     label = "not a node",
-    note = "a node is an async function of one to three arguments out of `View<{S}>`, `Context` and a payload that is `Deserialize`",
+    note = "a node is an async function of up to three arguments out of `View<{S}>`, `Context` and a payload that is `Deserialize`",
     note = "and returns `ferrata::Result` of the update type that `#[derive(State)]` made"
 )]
 pub trait IntoNode<S: State, Args>: Sized {

@@ -58,6 +58,14 @@ pub(crate) struct DeclaredRoute {
     pub(crate) is_branch: bool,
 }
 
+/// Which answers to a question node a function takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TakeKind {
+    Edited,
+    Refused,
+    Answered,
+}
+
 /// Everything that was declared, in that order.
 pub(crate) struct Plan<S> {
     pub(crate) name: String,
@@ -66,7 +74,7 @@ pub(crate) struct Plan<S> {
     pub(crate) joins: Vec<DeclaredJoin>,
     pub(crate) routes: Vec<DeclaredRoute>,
     /// Question nodes whose answer is taken by a function, in case there is no such node.
-    pub(crate) takes: Vec<(NodeName, bool)>,
+    pub(crate) takes: Vec<(NodeName, TakeKind)>,
     /// Fields that an input may write and that a run returns, if not all.
     pub(crate) input: Option<Vec<String>>,
     pub(crate) output: Option<Vec<String>>,

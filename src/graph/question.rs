@@ -23,6 +23,9 @@ use crate::state::to_value;
 /// let answer = Approval::approve().by("dana");
 /// let refusal = Approval::reject("the order is from last year");
 /// ```
+///
+/// A question node with an approval has edges of its own: `approved` and `rejected`. `GraphBuilder::edited` says what becomes of a
+/// correction, `GraphBuilder::refused` what becomes of the reason of a refusal.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Approval {
@@ -30,12 +33,13 @@ pub struct Approval {
     show: Option<Value>,
     deadline: Option<Duration>,
     edit_schema: Option<Value>,
+    edit_bounds: Option<Value>,
 }
 
 impl Approval {
     /// Asks for approval.
     pub fn ask(text: impl Into<String>) -> Self {
-        Self { text: text.into(), show: None, deadline: None, edit_schema: None }
+        Self { text: text.into(), show: None, deadline: None, edit_schema: None, edit_bounds: None }
     }
 
     /// The data a person needs to decide. A value that cannot be stored (a float that is not finite) is shown as the error text.
@@ -53,6 +57,13 @@ impl Approval {
     /// Allows the answer "yes, with this correction" of that type. On a question node, `Graph::edited` does this.
     pub fn edits<T: JsonSchema>(mut self) -> Self {
         self.edit_schema = Some(schemars::schema_for!(T).to_value());
+        self
+    }
+
+    /// Narrows what a correction may be, by a JSON Schema beside that of its type: `json!({"maximum": 4200})`. A correction beyond it is
+    /// refused, and the question stays open.
+    pub fn edit_within(mut self, schema: Value) -> Self {
+        self.edit_bounds = Some(schema);
         self
     }
 
@@ -88,6 +99,9 @@ impl Approval {
             // `$ref`s of the correction's schema point at the root.
             if let Some(definitions) = edit.as_object_mut().and_then(|edit| edit.remove("$defs")) {
                 schema.insert("$defs".to_owned(), definitions);
+            }
+            if let Some(bounds) = &self.edit_bounds {
+                edit = json!({"allOf": [edit, bounds]});
             }
             kinds.push(json!({"type": "object", "required": ["verdict", "value"], "additionalProperties": false,
                               "properties": {"verdict": verdict("edit"), "value": edit}}));
@@ -172,6 +186,7 @@ pub struct AskParts {
     show: Option<Value>,
     schema: Value,
     deadline: Option<Duration>,
+    edit_bounds: Option<Value>,
 }
 
 impl AskParts {
@@ -187,7 +202,8 @@ impl Asking for Approval {
 
     fn into_parts(self) -> AskParts {
         let schema = self.schema();
-        AskParts { kind: QuestionKind::Approval, text: self.text, show: self.show, schema, deadline: self.deadline }
+        let edit_bounds = self.edit_bounds;
+        AskParts { kind: QuestionKind::Approval, text: self.text, show: self.show, schema, deadline: self.deadline, edit_bounds }
     }
 }
 
@@ -197,7 +213,14 @@ impl<T: DeserializeOwned + JsonSchema> Asking for Ask<T> {
 
     fn into_parts(self) -> AskParts {
         let schema = schemars::schema_for!(T).to_value();
-        AskParts { kind: QuestionKind::Free, text: self.text, show: self.show, schema, deadline: self.deadline }
+        AskParts {
+            kind: QuestionKind::Free,
+            text: self.text,
+            show: self.show,
+            schema,
+            deadline: self.deadline,
+            edit_bounds: None,
+        }
     }
 }
 
@@ -221,7 +244,8 @@ impl Answer {
         self
     }
 
-    /// The answer to an effect in doubt: it was performed, and this is its result.
+    /// The answer to an effect in doubt: it was performed, and this is its result. If the result does not fit what the node
+    /// expects, the doubt is asked about again, and nothing is performed.
     pub fn performed(result: impl Into<Value>) -> Self {
         Self::new(json!({"performed": true, "result": result.into()}))
     }
@@ -249,7 +273,11 @@ pub(crate) struct QuestionNode<S> {
     pub(crate) is_approval: bool,
     pub(crate) ask: Arc<dyn Fn(&S) -> AskParts + Send + Sync>,
     pub(crate) take: Option<Take<S>>,
+    /// What becomes of a refusal's reason.
+    pub(crate) refused: Option<Arc<RefusedFn<S>>>,
 }
+
+type RefusedFn<S> = dyn Fn(&S, String) -> crate::state::Update + Send + Sync;
 
 type TakeFn<S> = dyn Fn(&S, Value) -> Result<crate::state::Update, NodeError> + Send + Sync;
 
@@ -262,7 +290,7 @@ pub(crate) struct Take<S> {
 impl<S> Clone for QuestionNode<S> {
     fn clone(&self) -> Self {
         let take = self.take.as_ref().map(|t| Take { schema: t.schema.clone(), apply: Arc::clone(&t.apply) });
-        Self { is_approval: self.is_approval, ask: Arc::clone(&self.ask), take }
+        Self { is_approval: self.is_approval, ask: Arc::clone(&self.ask), take, refused: self.refused.clone() }
     }
 }
 
@@ -271,7 +299,8 @@ impl<S> QuestionNode<S> {
     pub(crate) fn spec(&self, state: &S, node: &str) -> QuestionSpec {
         let mut parts = (self.ask)(state);
         if let (true, Some(take)) = (self.is_approval, &self.take) {
-            let approval = Approval { text: String::new(), show: None, deadline: None, edit_schema: Some(take.schema.clone()) };
+            let edit_bounds = parts.edit_bounds.take();
+            let approval = Approval { edit_schema: Some(take.schema.clone()), edit_bounds, ..Approval::ask("") };
             parts.schema = approval.schema();
         }
         parts.spec(node.into(), 0)

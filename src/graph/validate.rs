@@ -7,7 +7,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::Dfs;
 
 use super::node::Handler;
-use super::plan::{APPROVED, DeclaredEdge, END, EdgeKind, Line, Plan, REJECTED, START};
+use super::plan::{APPROVED, DeclaredEdge, END, EdgeKind, Line, Plan, REJECTED, START, TakeKind};
 use crate::id::NodeName;
 use crate::state::Schema;
 
@@ -114,16 +114,20 @@ fn edge_ends<S>(plan: &Plan<S>) -> Vec<Mistake> {
         let what = format!("the fan-out after \"{}\" leads to the end, which takes nothing", shown(&route.from));
         mistakes.push(Mistake::new("fan-out-to-end", what, "lead it to a node"));
     }
-    for (node, approval) in &plan.takes {
-        let (method, asks) = if *approval { ("edited", "an approval") } else { ("answered", "a free question") };
+    for (node, kind) in &plan.takes {
+        let (method, asks, approval) = match kind {
+            TakeKind::Edited => ("edited", "an approval", true),
+            TakeKind::Refused => ("refused", "an approval", true),
+            TakeKind::Answered => ("answered", "a free question", false),
+        };
         match plan.node(node).map(|n| &n.handler) {
-            Some(Handler::Question(question)) if question.is_approval == *approval => {}
+            Some(Handler::Question(question)) if question.is_approval == approval => {}
             _ => {
                 let what = format!("`.{method}(\"{node}\", ..)` needs a question node \"{node}\" that asks {asks}");
                 mistakes.push(Mistake::new("no-question", what, "declare it with `.question(..)` first"));
             }
         }
-        if plan.takes.iter().filter(|(name, _)| name == node).count() > 1 {
+        if plan.takes.iter().filter(|take| **take == (node.clone(), *kind)).count() > 1 {
             let what = format!("`.{method}(\"{node}\", ..)` is declared twice, and only the last one would count");
             mistakes.push(Mistake::new("duplicate-take", what, "remove one"));
         }

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
     use crate::clock::Timestamp;
     use crate::id::RunId;
-    use crate::log::{RunEnded, RunOutcome};
+    use crate::log::{Fault, RunEnded, RunOutcome};
 
     fn thread(name: &str) -> ThreadName {
         ThreadName::new(name).expect("a good name")
@@ -130,7 +130,8 @@ mod tests {
 
     fn records() -> Vec<Record> {
         let ended = |outcome| Record::RunEnded(RunEnded { run: RunId(uuid::Uuid::nil()), outcome, at: Timestamp(7) });
-        vec![ended(RunOutcome::Done), ended(RunOutcome::Failed("ü".to_owned()))]
+        let fault = Fault { code: "route".to_owned(), node: None, text: "ü".to_owned() };
+        vec![ended(RunOutcome::Done), ended(RunOutcome::Failed(fault))]
     }
 
     #[test]

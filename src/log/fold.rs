@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::question::{Question, QuestionKind};
 use super::record::{Arrival, Due, Forked, Input, Opened, Record, RunOutcome, RunStarted, Source, Stepped, TaskDone, TaskRef};
@@ -47,6 +48,9 @@ pub(crate) struct Task {
     pub(crate) status: TaskStatus,
     /// Attempts that ended.
     pub(crate) attempts: u32,
+    /// Attempts that ended before the task failed for good the last time: the policy counts from there.
+    #[serde(default)]
+    pub(crate) spent: u32,
     /// What the node's error handler has to deal with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) handling: Option<Failure>,
@@ -160,6 +164,11 @@ impl Facts {
         (self.tasks.get(index)?.due.node == task.node).then_some(index)
     }
 
+    /// What the idempotency keys of the thread's effects are made from.
+    pub(crate) fn id(&self) -> Uuid {
+        self.opened.as_ref().map_or(Uuid::nil(), |opened| opened.id)
+    }
+
     /// The number that the next checkpoint will get.
     pub(crate) fn step_due(&self) -> StepNumber {
         self.head.map_or(StepNumber(-1), |head| head.step.next())
@@ -219,7 +228,7 @@ impl Folded {
                 } else {
                     task.status = TaskStatus::Failed(failed.failure.clone());
                 }
-                task.attempts = failed.attempt;
+                (task.attempts, task.spent) = (failed.attempt, failed.attempt);
             }
             Record::Asked(question) => facts.questions.push(Arc::clone(question)),
             Record::Answered(answered) => facts.answer(answered.question, &answered.value)?,
@@ -321,7 +330,7 @@ impl Facts {
     /// Forgets results, questions and effects of tasks that will never be merged.
     pub(crate) fn drop_open_work(&mut self) {
         for task in &mut self.tasks {
-            *task = Task { due: task.due.clone(), status: TaskStatus::Open, attempts: 0, handling: None };
+            *task = Task { due: task.due.clone(), status: TaskStatus::Open, attempts: 0, spent: 0, handling: None };
         }
         self.questions.clear();
         self.journals.clear();
@@ -358,6 +367,7 @@ impl Facts {
             due: due.clone(),
             status: TaskStatus::Open,
             attempts: 0,
+            spent: 0,
             handling: None,
         }));
         self.edge_tasks = self.tasks.iter().filter(|t| t.due.payload.is_none()).count();

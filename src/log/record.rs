@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::question::Question;
 use crate::clock::Timestamp;
@@ -55,6 +56,8 @@ pub enum Record {
 /// See [`Record::Opened`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Opened {
+    /// Tells this thread from every other one, also from one of the same name in another store or after a delete.
+    pub id: Uuid,
     /// The thread.
     pub thread: ThreadName,
     /// Name of the graph.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Machine;
 use crate::id::QuestionId;
-use crate::log::Question;
+use crate::log::{Question, QuestionKind};
 
 /// An answer that is about to be recorded.
 #[derive(Debug)]
@@ -42,5 +42,19 @@ fn fits(question: &Question, value: &Value) -> Result<(), String> {
             if path.is_empty() { error.to_string() } else { format!("at {path}: {error}") }
         })
         .collect();
-    if wrong.is_empty() { Ok(()) } else { Err(wrong.join("; ")) }
+    match (wrong.is_empty(), &question.kind) {
+        (true, _) => Ok(()),
+        // What a schema of alternatives has to say helps nobody.
+        (false, QuestionKind::Approval) => Err(format!("{value} is not one of {}", approvals(&question.schema))),
+        (false, _) => Err(wrong.join("; ")),
+    }
+}
+
+/// What an approval takes, as JSON.
+fn approvals(schema: &Value) -> String {
+    let mut takes = r#"{"verdict": "approve"}, {"verdict": "reject", "reason": TEXT}"#.to_owned();
+    if let Some(edit) = schema["anyOf"].get(2) {
+        takes.push_str(&format!(r#", {{"verdict": "edit", "value": {}}}"#, edit["properties"]["value"]));
+    }
+    takes
 }

@@ -54,6 +54,7 @@ impl Machine {
         }
         if self.folded.facts.opened.is_none() {
             let opened = Opened {
+                id: (env.new_id)(),
                 thread: self.thread.clone(),
                 graph: self.shape.name.clone(),
                 schema: (*self.shape.schema).clone(),

@@ -66,7 +66,7 @@ impl Machine {
         }
         if self.folded.facts.opened.is_none() {
             let (thread, graph) = (self.thread.clone(), self.shape.name.clone());
-            let opened = Opened { thread, graph, schema: (*self.shape.schema).clone(), at: env.now };
+            let opened = Opened { id: (env.new_id)(), thread, graph, schema: (*self.shape.schema).clone(), at: env.now };
             self.record(Record::Opened(Box::new(opened)))?;
         }
         let facts = &self.folded.facts;

@@ -65,7 +65,7 @@ impl Machine {
             show: Some(serde_json::json!({
                 "effect": &*effect.key,
                 "node": effect.task.node,
-                "idempotency_key": effect.idempotency_key(&self.thread),
+                "idempotency_key": effect.idempotency_key(self.folded.facts.id()),
             })),
             schema: doubt_schema(),
             deadline_ms: None,

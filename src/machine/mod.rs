@@ -62,6 +62,8 @@ pub(crate) struct Start {
     pub(crate) journal: Journal,
     /// What the node's error handler has to deal with, if that is what runs.
     pub(crate) handling: Option<Failure>,
+    /// What the idempotency keys of its effects are made from.
+    pub(crate) thread_id: Uuid,
 }
 
 /// How a run ends.
@@ -294,12 +296,13 @@ impl Machine {
         let journal = facts.journals.get(&task).cloned().unwrap_or_default();
         let payload = facts.tasks[index].due.payload.clone();
         let handling = facts.tasks[index].handling.clone();
+        let thread_id = facts.id();
         self.live[index] = Live::Running { attempt };
         self.running += 1;
         if self.shape.nodes[node].policy.concurrency.is_some() {
             *self.running_by_node.entry(node).or_default() += 1;
         }
-        self.commands.push(Command::Start(Start { index, node, task, attempt, payload, journal, handling }));
+        self.commands.push(Command::Start(Start { index, node, task, attempt, payload, journal, handling, thread_id }));
     }
 
     fn end(&mut self, ending: Ending, env: &Env<'_>) -> Step {

@@ -118,9 +118,9 @@ impl Machine {
         cost: Cost,
         env: &Env<'_>,
     ) -> Step {
-        let handling = self.folded.facts.tasks[index].handling.is_some();
+        let (handling, spent) = (self.folded.facts.tasks[index].handling.is_some(), self.folded.facts.tasks[index].spent);
         let retry = self.shape.index(&task.node).map(|node| self.shape.nodes[node].policy.retry).filter(|_| !handling);
-        match retry.unwrap_or_default().next_delay(attempt, failure.class, retry_after, (env.jitter)()) {
+        match retry.unwrap_or_default().next_delay(attempt - spent, failure.class, retry_after, (env.jitter)()) {
             None => {
                 let first = self.folded.facts.tasks[index].handling.is_none();
                 let handled = first && self.shape.index(&task.node).is_some_and(|node| self.shape.nodes[node].policy.handled);

@@ -28,6 +28,9 @@ impl Classes {
 /// The n-th delay is `first_delay` times 2^(n-1), at most `delay_max`, spread by up to a half with jitter so that many workers
 /// do not come back in step. A delay that the other side asked for (Retry-After) is kept if it is longer, up to `delay_max`.
 ///
+/// Attempts are counted in the log: a restart in between goes on counting. Once a task has failed for good, resuming the thread
+/// gives it all its attempts again. Effects have a say too: one that may have been performed is never tried again, whatever the policy.
+///
 /// ```
 /// use ferrata::{Class, Retry};
 /// use std::time::Duration;

@@ -8,6 +8,7 @@ use std::task::{Context as Poll, Waker};
 
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
+use uuid::Uuid;
 
 use super::effect::Effect;
 use super::stream::{Announcer, Told};
@@ -40,6 +41,7 @@ pub(crate) struct Attempt {
     pub(crate) journal: Journal,
     /// What an error handler has to deal with.
     pub(crate) handling: Option<Failure>,
+    pub(crate) thread_id: Uuid,
     pub(crate) requests: mpsc::UnboundedSender<Request>,
     pub(crate) announcer: Announcer,
     pub(crate) clock: Arc<dyn Clock>,
@@ -76,11 +78,12 @@ impl Attempt {
         number: u32,
         journal: Journal,
         handling: Option<Failure>,
+        thread_id: Uuid,
         requests: mpsc::UnboundedSender<Request>,
         announcer: Announcer,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { thread, task, index, number, journal, handling, requests, announcer, clock, control: Mutex::default() }
+        Self { thread, task, index, number, journal, handling, thread_id, requests, announcer, clock, control: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Control> {
@@ -205,6 +208,11 @@ impl Context {
     ///   whether it was performed. That is so when the process dies, the attempt runs out of time, the node drops this future,
     ///   or `perform` fails with an error that does not say [`not_performed`](NodeError::not_performed).
     ///
+    /// # The key
+    ///
+    /// The key is a UUID made from the thread's own random id, the task, `key` and the count of uses. It differs between threads, also of the same
+    /// name in another store or after a delete, and between the lines of a fork.
+    ///
     /// # Not guaranteed
     ///
     /// - Nothing outside knows of the engine: if the process dies between the act and its record, only a person, or the outside
@@ -217,9 +225,19 @@ impl Context {
     /// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
     /// struct Order { id: String, receipt: Option<String> }
     ///
+    /// async fn bank(order: &str, key: &str) -> std::io::Result<String> {
+    ///     Ok(format!("{order} paid with key {key}"))
+    /// }
+    ///
     /// async fn pay(state: View<Order>, ctx: Context) -> ferrata::Result<OrderUpdate> {
-    ///     let receipt: String = ctx.effect("pay", |key| async move { Ok(format!("{} paid with key {key}", state.id)) }).await?;
-    ///     Ok(Order::update().receipt(receipt))
+    ///     let pay = |key: String| async {
+    ///         bank(&state.id, &{ key }).await.map_err(|error| match error.kind() {
+    ///             // Nothing was sent: it may be tried again. Any other failure leaves it in doubt.
+    ///             std::io::ErrorKind::ConnectionRefused => ferrata::NodeError::from(error).not_performed(),
+    ///             _ => error.into(),
+    ///         })
+    ///     };
+    ///     Ok(Order::update().receipt(ctx.effect("pay", pay).await?))
     /// }
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
     /// # let graph = Graph::<Order>::new("order").node("pay", pay).edge(START, "pay").edge("pay", END).build()?;

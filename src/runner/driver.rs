@@ -187,7 +187,7 @@ impl Driver {
     }
 
     fn start(&mut self, start: Start, tasks: &mut JoinSet<Happened>, requests: &mpsc::UnboundedSender<Request>) {
-        let Start { index, node, task, attempt: number, payload, journal, handling } = start;
+        let Start { index, node, task, attempt: number, payload, journal, handling, thread_id } = start;
         let span = self.spans.attempt(&task, index, number);
         self.announcer.tell(Told::TaskStarted { node: task.node.clone(), attempt: number });
         let (step, clock, handled) = (task.step, Arc::clone(&self.clock), handling.is_some());
@@ -198,6 +198,7 @@ impl Driver {
             number,
             journal,
             handling,
+            thread_id,
             requests.clone(),
             self.announcer.clone(),
             Arc::clone(&clock),

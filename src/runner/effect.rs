@@ -95,7 +95,7 @@ async fn perform<T: Serialize + DeserializeOwned>(effect: Effect<'_, T>, id: Eff
         return pending().await;
     }
     let started = attempt.clock.now();
-    let result = (effect.perform)(id.idempotency_key(&attempt.thread)).await;
+    let result = (effect.perform)(id.idempotency_key(attempt.thread_id)).await;
     let ms = attempt.clock.now().ms_since(started);
     let (value, result) = match result {
         Ok(value) => match to_value(&value) {

@@ -11,7 +11,19 @@ use crate::store::StoreError;
 
 /// What went wrong with a run or a question to a thread.
 ///
-/// The text says what to do. Programs decide by the predicates or by [`code`](Self::code), never by the text.
+/// The text says what to do. Programs decide by the predicates or by [`code`](Self::code), never by the text. It converts into a
+/// [`NodeError`](crate::NodeError) and into `Box<dyn Error>` with `?`.
+///
+/// | code | what | the thread |
+/// | --- | --- | --- |
+/// | `thread-name`, `thread-unknown`, `no-store` | the name cannot be used; there is no such thread; the runner keeps none | - |
+/// | `thread-busy`, `thread-moved` | it is running already, here or in another runner | goes on there |
+/// | `thread-unfinished`, `thread-waiting`, `in-doubt`, `input` | new input is refused | as it was |
+/// | `question-unknown`, `question-answered`, `question-closed`, `answer-misfit` | an answer is refused | as it was |
+/// | `edit-node`, `edit-changes`, `no-checkpoint` | an edit or a fork is refused | as it was |
+/// | `node-failed`, `update-refused`, `goto`, `route`, `merge-conflict` | a run failed | can be resumed |
+/// | `step-limit` | the limit of steps is used up | can be resumed |
+/// | `store`, `log-damaged`, `state-shape`, `other-graph`, `node-gone`, `value`, `crashed` | it cannot be stored, read or run | as it was stored |
 ///
 /// ```
 /// # use ferrata::{END, Graph, Runner, START, State, View, store::MemoryStore};
@@ -25,7 +37,7 @@ use crate::store::StoreError;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
 /// # let graph = Graph::<Count>::new("count").node("divide", divide).edge(START, "divide").edge("divide", END).build()?;
 /// # let runner = Runner::new(graph, MemoryStore::new());
-/// let error = runner.thread("t").run(Count::update().n(0_u64)).await.unwrap_err();
+/// let error = runner.thread("t").run(Count::update().n(0)).await.unwrap_err();
 /// assert_eq!(error.code(), "node-failed");
 /// assert_eq!(error.node_failure().unwrap().0.as_str(), "divide");
 /// assert!(runner.thread("nobody").resume().await.unwrap_err().is_unknown_thread());

@@ -102,6 +102,22 @@ macro_rules! node_of {
         }
     };
 }
+impl<S, F, Fut, R> IntoNode<S, ()> for F
+where
+    S: State,
+    F: Fn() -> Fut + Send + Sync + 'static,
+    Fut: Future<Output = Result<R, NodeError>> + Send + 'static,
+    R: IntoReturn<S>,
+{
+    fn into_node(self) -> Node<S> {
+        let call = move |_: TaskInput<S>| -> TaskFuture {
+            let future = self();
+            Box::pin(async move { future.await.map(IntoReturn::into_return) })
+        };
+        Node::new(Handler::Function { call: Arc::new(Function::<S>(Box::new(call))), payload: None }, None)
+    }
+}
+
 node_of!(A);
 node_of!(A, B);
 node_of!(A, B, C);
@@ -158,7 +174,10 @@ async fn ask<S: State>(node: QuestionNode<S>, state: View<S>, context: Context) 
     }
     match serde_json::from_value(answer)? {
         Verdict::Approve => Ok(NodeReturn { label: Some(APPROVED), ..NodeReturn::default() }),
-        Verdict::Reject { .. } => Ok(NodeReturn { label: Some(REJECTED), ..NodeReturn::default() }),
+        Verdict::Reject { reason } => {
+            let update = node.refused.as_ref().map(|refused| refused(&state, reason)).unwrap_or_default();
+            Ok(NodeReturn { update, label: Some(REJECTED), goto: None })
+        }
         Verdict::Edit { value } => Ok(NodeReturn { update: take(&node, &state, value)?, label: Some(APPROVED), goto: None }),
     }
 }

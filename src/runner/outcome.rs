@@ -9,11 +9,41 @@ use crate::state::View;
 use crate::store::ThreadStatus;
 
 /// How a run ended, if nothing went wrong.
+///
+/// ```
+/// use ferrata::{Answer, Context, END, Graph, NodeError, Outcome, Runner, START, State, store::MemoryStore};
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+/// # struct Mail { sent: bool }
+/// async fn send(ctx: Context) -> ferrata::Result<MailUpdate> {
+///     ctx.effect("mail", |_key| async { Err::<(), _>(NodeError::new("the line went dead")) }).await?;
+///     Ok(Mail::update().sent(true))
+/// }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let graph = Graph::<Mail>::new("mail").node("send", send).edge(START, "send").edge("send", END).build()?;
+/// # let runner = Runner::new(graph, MemoryStore::new());
+/// let thread = runner.thread("t");
+/// match thread.run_once(Mail::update()).await? {
+///     Outcome::Done(state) => println!("{}", state.sent),
+///     Outcome::Waiting(questions) if questions[0].is_doubt() => {
+///         println!("{} {:?}", questions[0].text, questions[0].show); // somebody looks it up, and says:
+///         let outcome = thread.answer(questions[0].id, Answer::performed(serde_json::Value::Null).by("dana")).await?;
+///         assert!(outcome.done().unwrap().sent);
+///     }
+///     Outcome::Waiting(questions) => println!("{}", questions[0].text),
+///     Outcome::Suspended(why) => println!("{why}; resume it"),
+/// }
+/// # Ok(()) }
+/// ```
 #[must_use = "a run may have ended with a question"]
 pub enum Outcome<S> {
     /// Nothing is left to do. The state as it is.
     Done(View<S>),
-    /// A person has to decide. The questions that are open; the process may end here.
+    /// A person has to decide. The questions that are open, in the order in which they were asked; the process may end here.
+    ///
+    /// A question for which [`is_doubt`](Question::is_doubt) holds asks whether an effect was performed. It shows the effect's name, the node and
+    /// the idempotency key, by which the outside system can tell; the answer is [`Answer::performed`](crate::Answer::performed) or
+    /// [`Answer::not_performed`](crate::Answer::not_performed).
     Waiting(Vec<Arc<Question>>),
     /// The run was stopped; the thread can be resumed.
     Suspended(Suspension),

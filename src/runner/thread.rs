@@ -82,6 +82,8 @@ impl<S: State> Thread<S> {
     }
 
     /// Lets new input through this handle drop unfinished work and open questions, which it else refuses to do.
+    ///
+    /// Not what may have happened: while an effect is in doubt, new input is refused all the same, with the code `in-doubt`.
     pub fn supersede(mut self) -> Self {
         self.supersede = true;
         self
@@ -125,15 +127,17 @@ impl<S: State> Thread<S> {
         self.spawn(begin, Announcer::silent())?.wait().await
     }
 
-    /// Runs the input once, however often this is called: a fresh thread is run with it, an unfinished one is resumed, a waiting one
-    /// says what it waits for, a finished one gives its state. For programs that are started again after a crash.
+    /// Runs the input once, however often this is called: a fresh thread is run with it, an unfinished or failed one is resumed, a waiting
+    /// one says what it waits for, a finished one gives its state. For programs that are started again after a crash.
+    ///
+    /// The input counts on a fresh thread only; later calls go on with the first one.
     pub async fn run_once(&self, input: impl Into<Update>) -> Result<Outcome<S>, Error> {
         let fresh = self.open().await?.folded.facts.head.is_none();
         if fresh { self.run(input).await } else { self.resume().await }
     }
 
     /// Continues the thread where it stands: after a crash, a failure, a step limit, or a stop. Tasks that have a result do not
-    /// run again. A thread that is finished gives its state, and one that waits gives its questions; nothing is recorded then.
+    /// run again; a task that had failed for good has all the attempts of its policy again, one that was cut off has those that were left. A thread that is finished gives its state, and one that waits gives its questions; nothing is recorded then.
     pub async fn resume(&self) -> Result<Outcome<S>, Error> {
         self.spawn(Begin::Resume, Announcer::silent())?.wait().await
     }

@@ -38,7 +38,10 @@ pub use values::Values;
 /// | `#[state(merge)] prices: BTreeMap<String, u64>` | `.price(key, one)`, `.prices(many)`, `.remove_prices(keys)`, `.set_prices(all)` |
 /// | `#[state(messages)] messages: Vec<Message>` | `.message(one)`, `.messages(many)`, `.remove_messages(ids)`, `.set_messages(all)` |
 ///
-/// and a constant `Refund::NOTES`, a [`FieldRef`] that nodes such as a rolling summary take.
+/// Values are taken by `Into`, numbers and `bool` as they are; an `Option` is cleared with `.amount_cents(None::<u64>)`. The method for one item
+/// is the field's name without its last `s`, or `push_log` where there is none. A list is replaced by `.set_notes(all)`.
+///
+/// It also makes a constant `Refund::NOTES`, a [`FieldRef`] that nodes such as a rolling summary take.
 ///
 /// ```
 /// use ferrata::{State, StaticState};
