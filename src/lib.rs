@@ -87,7 +87,7 @@ pub use graph::{
 pub use id::{
     BranchId, EffectId, Frame, InvalidThreadName, NodeName, Path, Position, QuestionId, RunId, StepNumber, TaskId, ThreadName,
 };
-pub use log::{Question, QuestionKind, Target};
+pub use log::{Durability, Question, QuestionKind, Target};
 pub use policy::Retry;
 pub use runner::{Checkpoint, Context, Effect, Error, Event, Events, FromTask, Outcome, Runner, Suspension, Thread, ThreadState};
 pub use state::{State, StaticState, View};

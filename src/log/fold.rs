@@ -200,12 +200,14 @@ pub(crate) struct Folded {
     pub(crate) schema: Arc<Schema>,
     pub(crate) state: StateCell,
     pub(crate) facts: Facts,
+    /// The changes in the order in which they were applied, if somebody wants to know.
+    pub(crate) applied: Option<Vec<Change>>,
 }
 
 impl Folded {
     /// A thread without records.
     pub(crate) fn new(schema: Arc<Schema>, state: StateCell) -> Self {
-        Self { schema, state, facts: Facts::default() }
+        Self { schema, state, facts: Facts::default(), applied: None }
     }
 
     /// Takes in the next record.
@@ -266,7 +268,7 @@ impl Folded {
     /// Applies what the tasks of the step wrote, in merge order, then what stands instead. The first half of a `stepped`.
     pub(crate) fn merge(&mut self, merged: &[TaskRef], resolved: &[Change]) -> Result<(), FoldError> {
         if let Some(input) = self.facts.input.take() {
-            apply_unless(&mut self.state, &input, resolved)?;
+            self.apply_unless(&input, resolved)?;
         }
         for task in merged {
             let id = TaskId {
@@ -280,9 +282,20 @@ impl Folded {
             let Some(TaskStatus::Done(done)) = index.map(|index| &self.facts.tasks[index].status) else {
                 return Err(FoldError::Misplaced { position: self.facts.next, what: "stepped" });
             };
-            apply_unless(&mut self.state, &Arc::clone(done).changes, resolved)?;
+            self.apply_unless(&Arc::clone(done).changes, resolved)?;
         }
-        Ok(self.state.apply(resolved)?)
+        self.apply_unless(resolved, &[])
+    }
+
+    /// Applies changes, but for those of fields whose outcome is resolved.
+    fn apply_unless(&mut self, changes: &[Change], resolved: &[Change]) -> Result<(), FoldError> {
+        if resolved.is_empty() {
+            self.state.apply(changes)?;
+            self.applied.iter_mut().for_each(|applied| applied.extend_from_slice(changes));
+            return Ok(());
+        }
+        let kept: Vec<Change> = changes.iter().filter(|c| resolved.iter().all(|r| r.field != c.field)).cloned().collect();
+        self.apply_unless(&kept, &[])
     }
 
     /// The state with the results that are pending in the open step. Results that are in conflict are left out.
@@ -309,14 +322,6 @@ impl Folded {
         self.facts.schedule(stepped);
         self.facts.next.0 += 1;
     }
-}
-
-fn apply_unless(state: &mut StateCell, changes: &[Change], resolved: &[Change]) -> Result<(), StateError> {
-    if resolved.is_empty() {
-        return state.apply(changes);
-    }
-    let kept: Vec<Change> = changes.iter().filter(|c| resolved.iter().all(|r| r.field != c.field)).cloned().collect();
-    state.apply(&kept)
 }
 
 impl Facts {
@@ -353,6 +358,10 @@ impl Facts {
         if !self.journals.is_empty() {
             let StepNumber(merged) = stepped.step;
             self.journals.retain(|task, _| task.step.0 > merged);
+        }
+        if let Some(squashed) = &stepped.squashed {
+            self.last.clone_from(&squashed.last);
+            self.steps_total += squashed.steps;
         }
         match &stepped.as_node {
             Some(node) => {

@@ -47,6 +47,9 @@ pub(crate) fn history(fresh: Folded, entries: &[Entry]) -> Result<Vec<Seen>, Fol
         }
         folded.facts.next = *position;
         folded.fold(record)?;
+        if matches!(record, Record::Input(input) if input.unlisted) {
+            continue;
+        }
         if matches!(record, Record::Input(_) | Record::Stepped(_)) {
             let tasks = (0..folded.facts.tasks.len()).map(|index| folded.facts.task_id(index));
             let tasks = tasks.map(|task| TaskState { task, questions: Vec::new(), error: None }).collect();

@@ -11,6 +11,7 @@ mod question;
 mod record;
 mod report;
 mod snapshot;
+mod squash;
 
 #[doc = include_str!("../docs/format.md")]
 pub mod format {}
@@ -24,10 +25,11 @@ pub(crate) use line::fold_line;
 pub(crate) use question::QuestionSpec;
 pub use question::{Question, QuestionKind};
 pub use record::{
-    Answered, Arrival, AttemptFailed, CloseReason, Closed, Cost, Doubt, Due, EffectDone, EffectDoubted, EffectFailed,
-    EffectStarted, Entry, Fault, Forked, Input, Opened, Record, RunEnded, RunOutcome, RunStarted, Source, Stepped, Target,
-    TaskDone, TaskFailed, TaskRef, Trigger,
+    Answered, Arrival, AttemptFailed, CloseReason, Closed, Cost, Doubt, Due, Durability, EffectDone, EffectDoubted, EffectFailed,
+    EffectStarted, Entry, Fault, Forked, Input, Opened, Record, RunEnded, RunOutcome, RunStarted, Source, Squashed, Stepped,
+    Target, TaskDone, TaskFailed, TaskRef, Trigger,
 };
 pub use report::{NodeCost, Report};
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::SnapshotMeter;
+pub(crate) use squash::{is_kept_back, squash};

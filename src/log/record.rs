@@ -81,6 +81,19 @@ pub enum Trigger {
     Answer,
 }
 
+/// When the steps of a run are stored. Input, answers and effects are stored at once, whichever is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Durability {
+    /// Before anything follows from them.
+    #[default]
+    Step,
+    /// In the background: when the process dies, the last step may be lost, and its nodes run again.
+    Behind,
+    /// When the run ends, whatever way it ends, as one checkpoint. When the process dies, all steps of the run are lost.
+    Exit,
+}
+
 /// See [`Record::RunStarted`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunStarted {
@@ -90,6 +103,9 @@ pub struct RunStarted {
     pub trigger: Trigger,
     /// How many steps it may make.
     pub steps_max: u64,
+    /// When its steps are stored.
+    #[serde(default)]
+    pub durability: Durability,
     /// When.
     pub at: Timestamp,
 }
@@ -103,6 +119,9 @@ pub struct Input {
     pub step: StepNumber,
     /// What the input writes.
     pub changes: Vec<Change>,
+    /// Left out of histories: the run's steps are stored as one checkpoint, which holds the input too.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unlisted: bool,
 }
 
 /// What runs next: what a conditional edge gives, or a node that says itself where to go.
@@ -392,8 +411,20 @@ pub struct Stepped {
     /// Deferred nodes that run when nothing else is due.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deferred: Vec<NodeName>,
+    /// The steps that this one stands for, if a run was stored as one checkpoint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub squashed: Option<Squashed>,
     /// What is due next: by edges in declared order, then sends.
     pub due: Vec<Due>,
+}
+
+/// What a step that stands for several of them no longer shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Squashed {
+    /// How many steps.
+    pub steps: u64,
+    /// The nodes that ran in the last one.
+    pub last: Vec<NodeName>,
 }
 
 /// How a run ended.

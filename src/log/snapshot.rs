@@ -36,7 +36,7 @@ impl Snapshot {
 
     pub(crate) fn restore<S: State>(self, schema: Arc<Schema>) -> Result<Folded, StateError> {
         let state = StateCell::new(S::decode(&schema, self.state)?);
-        Ok(Folded { schema, state, facts: self.facts })
+        Ok(Folded { schema, state, facts: self.facts, applied: None })
     }
 }
 

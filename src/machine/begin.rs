@@ -2,7 +2,9 @@
 
 use super::{Command, Ending, Env, Machine, Step, answer::GivenAnswer};
 use crate::id::{NodeName, RunId};
-use crate::log::{Answered, CloseReason, Closed, Doubt, Input, Opened, QuestionKind, Record, RunStarted, TaskStatus, Trigger};
+use crate::log::{
+    Answered, CloseReason, Closed, Doubt, Durability, Input, Opened, QuestionKind, Record, RunStarted, TaskStatus, Trigger,
+};
 use crate::state::{Change, StateError, check, give_ids};
 
 /// Why a run does not begin. Nothing was recorded.
@@ -63,7 +65,7 @@ impl Machine {
             self.record(Record::Opened(Box::new(opened)))?;
         }
         let run = RunId((env.new_id)());
-        self.record(Record::RunStarted(RunStarted { run, trigger, steps_max, at: env.now }))?;
+        self.record(Record::RunStarted(RunStarted { run, trigger, steps_max, durability: self.durability, at: env.now }))?;
         match begin {
             Begin::Input { changes, .. } => {
                 if let Err(refusal) = self.take_input(changes, env)? {
@@ -71,6 +73,13 @@ impl Machine {
                 }
                 if self.stops_here() {
                     self.end(Ending::Paused, env)?;
+                    return Ok(Ok(()));
+                }
+            }
+            // The process died before the input was applied.
+            Begin::Resume if self.folded.facts.input.is_some() => {
+                if let Err(failure) = self.merge_step()? {
+                    self.end(Ending::Failed(failure), env)?;
                     return Ok(Ok(()));
                 }
             }
@@ -142,6 +151,9 @@ impl Machine {
     /// A finished thread, and one that waits in all its tasks, have nothing to do.
     fn nothing_to_do(&self) -> Option<Ending> {
         let facts = &self.folded.facts;
+        if facts.input.is_some() {
+            return None;
+        }
         if facts.tasks.is_empty() {
             return Some(Ending::Done);
         }
@@ -164,7 +176,8 @@ impl Machine {
         let (branch, step) = (self.folded.facts.branch, self.folded.facts.step_due());
         let thread = &self.thread;
         give_ids(&self.shape.schema, &mut changes, || format!("{thread}:{}:input@{}", branch.0, step.0));
-        self.record(Record::Input(Input { branch, step, changes }))?;
+        let unlisted = self.durability == Durability::Exit;
+        self.record(Record::Input(Input { branch, step, changes, unlisted }))?;
         // The input is the result of the start: it is merged, and the start's edges fire.
         match self.merge_step()? {
             Ok(()) => Ok(Ok(())),

@@ -36,7 +36,7 @@ impl Machine {
         let facts = &self.folded.facts;
         if let Some(changes) = facts.input.clone() {
             let (branch, step) = (facts.branch, facts.step_due());
-            self.record(Record::Input(Input { branch, step, changes }))?;
+            self.record(Record::Input(Input { branch, step, changes, unlisted: false }))?;
             return self.merge_step();
         }
         let due = facts.tasks.iter().map(|task| task.due.clone()).collect();
@@ -97,6 +97,7 @@ impl Machine {
             step: self.folded.facts.step_due(),
             source: Source::Update,
             as_node: Some(node),
+            squashed: None,
             merged: Vec::new(),
             resolved: changes,
             arrivals: next.arrivals,
@@ -131,6 +132,7 @@ impl Machine {
             step: facts.step_due(),
             source,
             as_node,
+            squashed: None,
             merged: Vec::new(),
             resolved,
             arrivals: facts.arrivals.clone(),

@@ -21,7 +21,7 @@ use crate::clock::Timestamp;
 use crate::error::{Failure, Origin};
 use crate::graph::{Pauses, Shape};
 use crate::id::{NodeName, StepNumber, TaskId, ThreadName};
-use crate::log::{Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, TaskStatus};
+use crate::log::{Durability, Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, TaskStatus};
 use crate::state::StateError;
 
 pub(crate) use answer::{AnswerRefusal, GivenAnswer};
@@ -138,6 +138,7 @@ pub(crate) struct Machine {
     running: usize,
     running_by_node: HashMap<usize, usize>,
     tasks_max: usize,
+    durability: Durability,
     /// Nodes before and after which this run stops.
     pauses: Pauses,
     /// The nodes of the step that was merged last.
@@ -161,12 +162,27 @@ impl Machine {
             running: 0,
             running_by_node: HashMap::new(),
             tasks_max: tasks_max.max(1),
+            durability: Durability::Step,
             pauses,
             merged: Vec::new(),
             stopping: false,
             records: Vec::new(),
             commands: Vec::new(),
         }
+    }
+
+    /// When the steps of the run are stored.
+    pub(crate) fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
+        if durability == Durability::Exit {
+            self.folded.applied = Some(Vec::new());
+        }
+        self
+    }
+
+    /// The changes that were applied in a run whose steps are stored as one.
+    pub(crate) fn take_applied(&mut self) -> Vec<crate::state::Change> {
+        self.folded.applied.take().unwrap_or_default()
     }
 
     pub(crate) fn folded(&self) -> &Folded {

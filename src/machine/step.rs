@@ -42,6 +42,7 @@ impl Machine {
             step,
             source: Source::Loop,
             as_node: None,
+            squashed: None,
             merged,
             resolved,
             arrivals: next.arrivals,

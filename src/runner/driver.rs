@@ -14,15 +14,15 @@ use tracing::Instrument;
 use super::context::{Attempt, Context, Request};
 use super::error::Error;
 use super::handler::Startable;
+use super::keeper::Keeper;
 use super::spans::Spans;
 use super::stream::{Announcer, Told};
 use crate::clock::Clock;
 use crate::id::{NodeName, Position, StepNumber, ThreadName};
-use crate::log::{Cost, Folded, Record, RunOutcome, Snapshot, SnapshotMeter};
+use crate::log::{Cost, Durability, Record, is_kept_back, squash};
 use crate::machine::{Begin, Command, Ending, Env, Machine, Refusal, Start, TaskEnd};
 use crate::policy::NodePolicy;
 use crate::state::Change;
-use crate::store::{Append, Store, ThreadStatus};
 
 /// A node as the loop sees it.
 pub(crate) struct Runnable {
@@ -49,13 +49,12 @@ type Waiter = (oneshot::Sender<bool>, bool);
 
 pub(crate) struct Driver {
     pub(crate) nodes: Arc<[Runnable]>,
-    pub(crate) store: Option<Arc<dyn Store>>,
+    pub(crate) keeper: Keeper,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) thread: ThreadName,
     pub(crate) machine: Machine,
-    /// Where the log ends.
-    pub(crate) position: Position,
-    pub(crate) meter: SnapshotMeter,
+    /// Records that wait for the end of the run.
+    pub(crate) kept: Vec<Record>,
     pub(crate) announcer: Announcer,
     pub(crate) spans: Spans,
 }
@@ -164,24 +163,22 @@ impl Driver {
         if records.is_empty() {
             return Ok(());
         }
-        let count = records.len() as u64;
-        if let Some(store) = &self.store {
-            let folded = self.machine.folded();
-            // A fork is read from its own snapshot; without one, opening would read the whole log.
-            let forked = records.iter().any(|record| matches!(record, Record::Forked(_)));
-            let snapshot = if forked || self.meter.is_due() { Some(Box::new(Snapshot::of(folded)?)) } else { None };
-            let append = Append {
-                thread: self.thread.clone(),
-                expected: self.position,
-                records: records.clone(),
-                snapshot,
-                status: status(folded),
-                at: self.clock.now(),
-            };
-            let appended = store.append(append).await?;
-            self.meter.appended(appended.record_bytes, appended.snapshot_bytes);
+        match self.keeper.durability {
+            Durability::Step => self.keeper.append(&self.machine, records.clone(), true).await?,
+            Durability::Behind => {
+                let at_once = records.iter().any(|record| !is_kept_back(record) || matches!(record, Record::RunEnded(_)));
+                self.keeper.append(&self.machine, records.clone(), at_once).await?;
+            }
+            Durability::Exit => {
+                let (kept, at_once): (Vec<_>, Vec<_>) = records.iter().cloned().partition(is_kept_back);
+                self.keeper.append(&self.machine, at_once, true).await?;
+                self.kept.extend(kept);
+                if records.iter().any(|record| matches!(record, Record::RunEnded(_))) {
+                    let squashed = squash(std::mem::take(&mut self.kept), self.machine.take_applied());
+                    self.keeper.append(&self.machine, squashed, true).await?;
+                }
+            }
         }
-        self.position.0 += count;
         self.announcer.tell_records(&records, &self.machine.folded().state);
         Ok(())
     }
@@ -227,16 +224,5 @@ impl Driver {
         } else {
             tasks.spawn(run.instrument(span))
         };
-    }
-}
-
-/// What a thread is doing, as its records tell.
-pub(crate) fn status(folded: &Folded) -> ThreadStatus {
-    match folded.facts.run.as_ref().and_then(|run| run.ended.as_ref()) {
-        None => ThreadStatus::Running,
-        Some(RunOutcome::Done) => ThreadStatus::Done,
-        Some(RunOutcome::Waiting) => ThreadStatus::Waiting,
-        Some(RunOutcome::Suspended) => ThreadStatus::Suspended,
-        Some(RunOutcome::Failed(_)) => ThreadStatus::Failed,
     }
 }

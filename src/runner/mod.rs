@@ -5,6 +5,7 @@ mod driver;
 mod effect;
 mod error;
 mod handler;
+mod keeper;
 mod outcome;
 mod spans;
 mod stream;

@@ -8,8 +8,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
-use super::driver::{Driver, status};
+use super::driver::Driver;
 use super::error::Error;
+use super::keeper::{Keeper, status};
 use super::outcome::{Checkpoint, Outcome, Suspension, ThreadState};
 use super::spans::{self, Spans};
 use super::stream::{Announcer, Events};
@@ -17,7 +18,7 @@ use super::{Inner, names};
 use crate::graph::{Answer, Pauses};
 use crate::id::{InvalidThreadName, NodeName, Position, QuestionId, ThreadName};
 use crate::log::{
-    Entry, FoldError, Folded, Question, Record, Report, Seen, Snapshot, SnapshotMeter, TaskStatus, fold_line, history,
+    Durability, Entry, FoldError, Folded, Question, Record, Report, Seen, Snapshot, SnapshotMeter, TaskStatus, fold_line, history,
 };
 use crate::machine::{Begin, Ending, GivenAnswer, Machine};
 use crate::state::{Schema, State, StateCell, Update, View};
@@ -46,13 +47,23 @@ pub struct Thread<S> {
     pauses: Option<Pauses>,
     /// The checkpoint to go on from, instead of the newest.
     at: Option<Position>,
+    durability: Durability,
 }
 
 impl<S> Clone for Thread<S> {
     fn clone(&self) -> Self {
-        let Self { inner, name, steps_max, tasks_max, supersede, pauses, at } = self;
+        let Self { inner, name, steps_max, tasks_max, supersede, pauses, at, durability } = self;
         let (inner, name, pauses) = (Arc::clone(inner), name.clone(), pauses.clone());
-        Self { inner, name, steps_max: *steps_max, tasks_max: *tasks_max, supersede: *supersede, pauses, at: *at }
+        Self {
+            inner,
+            name,
+            steps_max: *steps_max,
+            tasks_max: *tasks_max,
+            supersede: *supersede,
+            pauses,
+            at: *at,
+            durability: *durability,
+        }
     }
 }
 
@@ -65,7 +76,16 @@ struct Opened {
 impl<S: State> Thread<S> {
     pub(super) fn new(inner: Arc<Inner<S>>, name: &str) -> Self {
         let name = ThreadName::new(name);
-        Self { inner, name, steps_max: STEPS_MAX, tasks_max: TASKS_MAX, supersede: false, pauses: None, at: None }
+        Self {
+            inner,
+            name,
+            steps_max: STEPS_MAX,
+            tasks_max: TASKS_MAX,
+            supersede: false,
+            pauses: None,
+            at: None,
+            durability: Durability::Step,
+        }
     }
 
     /// How many steps a run through this handle may make; 1,000 if not set. With the limit used up the run fails, what is done
@@ -108,6 +128,12 @@ impl<S: State> Thread<S> {
     /// are asked again. [`state`](Self::state) shows the checkpoint as it was recorded.
     pub fn at(mut self, checkpoint: Position) -> Self {
         self.at = Some(checkpoint);
+        self
+    }
+
+    /// When the steps of runs through this handle are stored. Without this, before anything follows from them.
+    pub fn durability(mut self, durability: Durability) -> Self {
+        self.durability = durability;
         self
     }
 
@@ -278,12 +304,19 @@ impl<S: State> Thread<S> {
         let machine = Machine::new(Arc::clone(self.inner.shape()), name.clone(), folded, self.tasks_max, pauses);
         Ok(Driver {
             nodes: Arc::clone(&self.inner.nodes),
-            store: self.inner.store.clone(),
+            keeper: Keeper {
+                store: self.inner.store.clone(),
+                clock: Arc::clone(&self.inner.clock),
+                thread: name.clone(),
+                durability: self.durability,
+                position,
+                meter,
+                behind: None,
+            },
             clock: Arc::clone(&self.inner.clock),
             thread: name.clone(),
-            machine,
-            position,
-            meter,
+            machine: machine.durability(self.durability),
+            kept: Vec::new(),
             announcer,
             spans: Spans::default(),
         })
