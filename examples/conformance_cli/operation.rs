@@ -42,18 +42,16 @@ pub(crate) struct Run {
     pub(crate) resume_by_value: Option<Vec<(Value, Value)>>,
     pub(crate) command: Option<Command>,
     pub(crate) recursion_limit: Option<i64>,
-    #[serde(default)]
-    pub(crate) durability: Durability,
+    pub(crate) durability: Option<Durability>,
     pub(crate) interrupt_before: Option<Names>,
     pub(crate) interrupt_after: Option<Names>,
     pub(crate) at: Option<At>,
     pub(crate) mode: Option<OneOrMany>,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Durability {
-    #[default]
     Async,
     Sync,
     Exit,

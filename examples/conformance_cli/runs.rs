@@ -9,6 +9,7 @@ use ferrata::{Event, Events, Outcome, Position, QuestionId, Suspension, TaskId};
 use serde_json::{Map, Value};
 
 use super::engine::{self, Runner, Thread};
+use super::operation::Durability;
 use super::scenario::START;
 use super::update::shown;
 
@@ -33,6 +34,7 @@ pub(crate) struct Limits {
     pub(crate) steps_max: Option<u64>,
     pub(crate) before: Option<Vec<String>>,
     pub(crate) after: Option<Vec<String>>,
+    pub(crate) durability: Option<Durability>,
 }
 
 /// A handle to a thread. New input drops open work, as scenarios want it.
@@ -47,7 +49,12 @@ pub(crate) fn handle(runner: &Runner, name: &str, limits: &Limits) -> Thread {
     if let Some(after) = &limits.after {
         thread = thread.pause_after(after.iter().map(String::as_str));
     }
-    thread
+    match limits.durability {
+        None => thread,
+        Some(Durability::Async) => thread.durability(ferrata::Durability::Behind),
+        Some(Durability::Sync) => thread.durability(ferrata::Durability::Step),
+        Some(Durability::Exit) => thread.durability(ferrata::Durability::Exit),
+    }
 }
 
 /// The thread as if that checkpoint were its newest.

@@ -172,7 +172,7 @@ impl Session<'_> {
         if let Some(at) = &run.at {
             thread = back(&thread, at).await?;
         }
-        self.world.set_records_at_once(run.durability != Durability::Exit && !matches!(self.stores, Stores::None));
+        self.world.set_records_at_once(run.durability != Some(Durability::Exit) && !matches!(self.stores, Stores::None));
         let begins = begins(&thread, &self.fields, run).await?;
         let before = runs::history(&thread).await.unwrap_or_default();
         match begins.first() {
@@ -198,6 +198,7 @@ impl Session<'_> {
             steps_max: Some(run.recursion_limit.unwrap_or(25).try_into().unwrap_or(0)),
             before: stops(&run.interrupt_before),
             after: stops(&run.interrupt_after),
+            durability: run.durability,
         }
     }
 
