@@ -113,7 +113,7 @@ fn target(target: Target) -> EngineTarget {
     }
 }
 
-/// A conditional edge. `choose` gives `None` for what leads nowhere that the scenario allows.
+/// A conditional edge that may lead to `targets`; an error of `choose` is one of the route.
 pub(crate) fn branch(
     builder: Builder,
     from: &str,

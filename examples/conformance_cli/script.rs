@@ -131,6 +131,7 @@ impl Session<'_> {
         let live = runs::live(&thread).await.ok().flatten();
         let values = match (&ended, live) {
             (Ok(Ended::Done(values)), _) => values.clone(),
+            // Of a run that stopped the engine tells questions; the values are those of its thread.
             (_, Some(live)) => live.values,
             // Without a store the last merged values are all there is.
             (_, None) => told.iter().rev().find_map(merged).unwrap_or_default(),
@@ -155,8 +156,11 @@ impl Session<'_> {
                 start.made = made(&thread, start.made).await;
                 keys.insert("chunks".to_owned(), stream::chunks(modes.list(), start, told, &end).into());
             }
-            None if ended.is_ok() => _ = keys.insert("values".to_owned(), self.output(values).into()),
-            None => {}
+            None => match &ended {
+                Ok(Ended::Done(_)) => _ = keys.insert("values".to_owned(), values.into()),
+                Ok(_) => _ = keys.insert("values".to_owned(), self.output(values).into()),
+                Err(_) => {}
+            },
         }
         keys
     }
@@ -202,7 +206,7 @@ impl Session<'_> {
         }
     }
 
-    /// The fields that a run gives back.
+    /// The fields that a run gives back, for one that stopped on its way.
     fn output(&self, mut values: Keys) -> Keys {
         let private = |name: &String| self.fields.get(name).is_some_and(|field| field.private);
         match &self.graph.output_schema {
