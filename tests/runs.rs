@@ -403,6 +403,19 @@ async fn a_dropped_run_ends_what_is_under_way_and_can_be_resumed() {
 }
 
 #[tokio::test]
+async fn a_dropped_run_stops_although_its_nodes_never_wait() {
+    let runner = runner(loop_graph());
+    let thread = runner.thread("t").steps_max(u64::MAX);
+    let mut events = thread.stream(Work::update().limit(u64::MAX)).expect("it starts");
+    while !matches!(events.next().await, Some(Event::Values { .. })) {}
+    drop(events);
+    while runner.thread("t").state().await.expect("it is readable").status != ThreadStatus::Suspended {
+        tokio::task::yield_now().await;
+    }
+    assert!(runner.thread("t").state().await.expect("it is readable").values.n > 0);
+}
+
+#[tokio::test]
 async fn a_stream_tells_what_is_durable_and_ends_with_the_outcome() {
     let told = |_: View<Work>, ctx: Context| async move {
         ctx.emit("half way")?;

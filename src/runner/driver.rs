@@ -3,8 +3,10 @@
 //! One turn: take in what has happened, append the records that follow from it, and only then answer those who waited for
 //! them, tell the watchers, and start what is due.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -44,6 +46,9 @@ enum Happened {
     DelayOver { index: usize, step: StepNumber },
 }
 
+/// An attempt that goes on.
+type Attempting = Pin<Box<dyn Future<Output = Happened> + Send>>;
+
 /// Someone who goes on when the records are durable.
 type Waiter = (oneshot::Sender<bool>, bool);
 
@@ -78,9 +83,20 @@ impl Driver {
             self.commit().await?;
             // A waiter that is gone needs no answer.
             waiters.drain(..).for_each(|(reply, allowed)| _ = reply.send(allowed));
-            for command in self.machine.take_commands() {
+            let commands = self.machine.take_commands();
+            // With nothing else under way the loop makes the first poll of the task itself: a node that has nothing to wait for
+            // then costs no change of tasks.
+            let alone = commands.len() == 1 && tasks.is_empty();
+            let mut ended = None;
+            for command in commands {
                 match command {
-                    Command::Start(start) => self.start(start, &mut tasks, &sender),
+                    Command::Start(start) => {
+                        let mut attempt = self.attempt(start, &sender);
+                        ended = if alone { first_poll(attempt.as_mut()).await } else { None };
+                        if ended.is_none() {
+                            tasks.spawn(attempt);
+                        }
+                    }
                     Command::Wait { index, step, ms } => {
                         tasks.spawn(async move {
                             tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -90,12 +106,18 @@ impl Driver {
                     Command::End(ending) => return Ok((ending, self.machine)),
                 }
             }
+            let happened = ended.is_some();
+            if let Some(ended) = ended {
+                self.take(Ok(ended))?;
+            }
             tokio::select! {
                 biased;
                 () = &mut stop, if !stopping => {
                     stopping = true;
                     self.with_env(Machine::stop)?;
                 }
+                // Something to record is there already; the loop only looks whether it should stop.
+                () = std::future::ready(()), if happened => {}
                 Some(request) = requests.recv() => waiters.push(self.take_request(request)?),
                 Some(ended) = tasks.join_next() => self.take(ended)?,
             }
@@ -163,27 +185,30 @@ impl Driver {
         if records.is_empty() {
             return Ok(());
         }
+        let told = self.announcer.of_interest(&records);
+        let ends = records.iter().any(|record| matches!(record, Record::RunEnded(_)));
         match self.keeper.durability {
-            Durability::Step => self.keeper.append(&self.machine, records.clone(), true).await?,
+            Durability::Step => self.keeper.append(&self.machine, records, true).await?,
             Durability::Behind => {
-                let at_once = records.iter().any(|record| !is_kept_back(record) || matches!(record, Record::RunEnded(_)));
-                self.keeper.append(&self.machine, records.clone(), at_once).await?;
+                let at_once = ends || records.iter().any(|record| !is_kept_back(record));
+                self.keeper.append(&self.machine, records, at_once).await?;
             }
             Durability::Exit => {
-                let (kept, at_once): (Vec<_>, Vec<_>) = records.iter().cloned().partition(is_kept_back);
+                let (kept, at_once): (Vec<_>, Vec<_>) = records.into_iter().partition(is_kept_back);
                 self.keeper.append(&self.machine, at_once, true).await?;
                 self.kept.extend(kept);
-                if records.iter().any(|record| matches!(record, Record::RunEnded(_))) {
+                if ends {
                     let squashed = squash(std::mem::take(&mut self.kept), self.machine.take_applied());
                     self.keeper.append(&self.machine, squashed, true).await?;
                 }
             }
         }
-        self.announcer.tell_records(&records, &self.machine.folded().state);
+        self.announcer.tell_records(told, &self.machine.folded().state);
         Ok(())
     }
 
-    fn start(&mut self, start: Start, tasks: &mut JoinSet<Happened>, requests: &mpsc::UnboundedSender<Request>) {
+    /// One attempt of a task, ready to run.
+    fn attempt(&mut self, start: Start, requests: &mpsc::UnboundedSender<Request>) -> Attempting {
         let Start { index, node, task, attempt: number, payload, journal, handling, thread_id } = start;
         let span = self.spans.attempt(&task, index, number);
         self.announcer.tell(Told::TaskStarted { node: task.node.clone(), attempt: number });
@@ -219,10 +244,18 @@ impl Driver {
             Happened::TaskEnded { index, step, attempt: number, end, cost }
         };
         // A span that nobody records costs nothing, wrapping the future in it does.
-        if span.is_none() {
-            tasks.spawn(run)
-        } else {
-            tasks.spawn(run.instrument(span))
-        };
+        if span.is_none() { Box::pin(run) } else { Box::pin(run.instrument(span)) }
     }
+}
+
+/// Polls once, and leaves the rest to whoever polls next. Gives way to other tasks of the runtime now and then.
+async fn first_poll(mut attempt: Pin<&mut (dyn Future<Output = Happened> + Send)>) -> Option<Happened> {
+    tokio::task::consume_budget().await;
+    poll_fn(|context| {
+        Poll::Ready(match attempt.as_mut().poll(context) {
+            Poll::Ready(ended) => Some(ended),
+            Poll::Pending => None,
+        })
+    })
+    .await
 }

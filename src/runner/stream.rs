@@ -103,19 +103,23 @@ impl Announcer {
         }
     }
 
-    /// Tells what was just appended.
-    pub(crate) fn tell_records(&self, records: &[Record], state: &StateCell) {
+    /// What will be told of these records once they are appended; nothing if nobody watches.
+    pub(crate) fn of_interest(&self, records: &[Record]) -> Vec<Record> {
         if !self.is_watched() {
-            return;
+            return Vec::new();
         }
+        use Record::{Asked, AttemptFailed, Stepped, TaskDone, TaskFailed};
+        let told = |record: &&Record| matches!(record, TaskDone(_) | AttemptFailed(_) | TaskFailed(_) | Asked(_) | Stepped(_));
+        records.iter().filter(told).cloned().collect()
+    }
+
+    /// Tells what was just appended.
+    pub(crate) fn tell_records(&self, records: Vec<Record>, state: &StateCell) {
         for record in records {
-            match record {
-                Record::TaskDone(_) | Record::AttemptFailed(_) | Record::TaskFailed(_) | Record::Asked(_) => {
-                    self.tell(Told::Recorded(record.clone()));
-                }
-                Record::Stepped(stepped) => self.tell(Told::Values { step: stepped.step, state: state.clone() }),
-                _ => {}
-            }
+            self.tell(match record {
+                Record::Stepped(stepped) => Told::Values { step: stepped.step, state: state.clone() },
+                record => Told::Recorded(record),
+            });
         }
     }
 }
