@@ -127,25 +127,6 @@ fn names_are_checked() {
 fn edges_are_checked() {
     check(&[
         Case {
-            codes: &["duplicate-edge"],
-            text: "the edge from \"a\" to \"b\" is declared twice",
-            wrong: |g| g.node("a", work).node("b", work).edge(START, "a").edge("a", "b").edge("a", "b").edge("b", END),
-            mended: |g| g.node("a", work).node("b", work).edge(START, "a").edge("a", "b").edge("b", END),
-        },
-        Case {
-            codes: &["duplicate-edge"],
-            text: "the edge from \"ask\" to \"a\" is declared twice",
-            wrong: |g| {
-                let g = g.question("ask", approval).node("a", work).edge(START, "ask").edge("a", END);
-                g.approved("ask", "a").approved("ask", "a").rejected("ask", END)
-            },
-            // Yes and no may lead to the same node.
-            mended: |g| {
-                let g = g.question("ask", approval).node("a", work).edge(START, "ask").edge("a", END);
-                g.approved("ask", "a").rejected("ask", "a")
-            },
-        },
-        Case {
             codes: &["edge-from-end"],
             text: "the edge to \"a\" starts at the end",
             wrong: |g| g.node("a", work).edge(START, "a").edge("a", END).edge(END, "a"),
@@ -397,7 +378,7 @@ fn all_mistakes_are_told_at_once() {
         let g = g.node("pay", work).node("pay", work).node("a/b", work);
         g.edge(START, "pya").edge("pay", START).edge(END, "pay").edge("pay", END).edge("pay", END)
     });
-    let names = ["duplicate-node", "reserved-name", "unknown-node", "edge-to-start", "edge-from-end", "duplicate-edge"];
+    let names = ["duplicate-node", "reserved-name", "unknown-node", "edge-to-start", "edge-from-end"];
     assert_eq!(sorted(codes), sorted(names.into()), "{text}");
 
     // With the names right, everything that depends on them.
@@ -517,4 +498,12 @@ fn edges_that_are_taken_together_feed_a_join_together() {
         g.join(["a", "b"], "d").join(["a", "c"], "d").edge("d", END)
     });
     assert!(found.is_empty(), "joins that share a source are two joins: {told}");
+}
+
+#[test]
+fn an_edge_that_is_declared_again_counts_once() {
+    let once = |g: GraphBuilder<Order>| g.node("a", work).node("b", work).edge(START, "a").edge("a", "b").edge("b", END);
+    let twice = |g: GraphBuilder<Order>| once(g).edge("a", "b").join(["a"], "b").join(["a"], "b");
+    let (one, two) = (once(Graph::new("order")).join(["a"], "b").build(), twice(Graph::new("order")).build());
+    assert_eq!(one.expect("it is right").mermaid(), two.expect("it is right").mermaid());
 }

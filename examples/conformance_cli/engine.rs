@@ -72,10 +72,8 @@ pub(crate) fn node(builder: Builder, name: &str, parts: Parts) -> Result<Builder
     if parts.deferred {
         node = node.deferred();
     }
-    match parts.retry.as_slice() {
-        [] => {}
-        [policy] => node = node.retry(retry(policy)),
-        _ => return Err(Unsupported("several retry policies for one node".to_owned())),
+    for policy in &parts.retry {
+        node = node.retry(retry(policy));
     }
     Ok(builder.node(name, node))
 }
@@ -193,11 +191,10 @@ pub(crate) fn named(error: &ferrata::Error) -> (String, Option<&'static str>) {
         let class = if failure.class == Class::Transient { "transient" } else { "fatal" };
         return if failure.message == NO_PARENT { (NO_PARENT.to_owned(), None) } else { ("NodeError".to_owned(), Some(class)) };
     }
-    // The engine has one code for all that a merge refuses.
-    let unknown_message = error.to_string().contains("has no message with id");
     let name = match error.code() {
         "step-limit" => "GraphRecursion",
-        "merge-conflict" | "input" | "edit-changes" if unknown_message => "InvalidMessage",
+        "unknown-message" => "InvalidMessage",
+        "no-steps" => "InvalidConfig",
         "merge-conflict" | "input" | "value" | "update-refused" | "goto" | "edit-node" | "edit-changes" => "InvalidUpdate",
         "route" => "InvalidRoute",
         "thread-unknown" => "EmptyInput",

@@ -1,6 +1,6 @@
 //! The engine's threads as a script sees them: running, and reading what is recorded.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use ferrata::log::{Entry, Question, Record, Source, TaskDone, TaskState};
@@ -109,12 +109,7 @@ pub(crate) async fn run(thread: &Thread, begin: Begin, told: &mut Vec<Happened>)
     let outcome = match begin {
         Begin::Input(changes) => watch(thread.stream(Update::from_changes(changes))?, told).await?,
         Begin::Resume => watch(thread.stream_resume()?, told).await?,
-        Begin::Answer(question, value) => {
-            let before = thread.log().await?.len();
-            let outcome = thread.answer(question, value).await;
-            told.extend(from_log(thread, before).await?);
-            outcome?
-        }
+        Begin::Answer(question, value) => watch(thread.stream_answer(question, value)?, told).await?,
     };
     Ok(match outcome {
         Outcome::Done(state) => Ended::Done(state.to_object()),
@@ -143,22 +138,6 @@ fn happened(event: Event<Values>) -> Option<Happened> {
         },
         _ => return None,
     })
-}
-
-/// What the log tells of a run that could not be watched: everything but starts and what bodies emitted.
-async fn from_log(thread: &Thread, before: usize) -> Result<Vec<Happened>, Failure> {
-    let history = thread.history().await?;
-    let values: BTreeMap<Position, Map<String, Value>> =
-        history.into_iter().map(|checkpoint| (checkpoint.position, checkpoint.values.to_object())).collect();
-    let told = thread.log().await?.into_iter().skip(before).filter_map(|entry| match entry.record {
-        Record::TaskDone(done) => Some(Happened::Updated { node: done.task.node.to_string(), update: shown(&done.changes) }),
-        Record::AttemptFailed(failed) => Some(Happened::Failed { node: failed.task.node.to_string(), again: true }),
-        Record::TaskFailed(failed) => Some(Happened::Failed { node: failed.task.node.to_string(), again: false }),
-        Record::Asked(asked) => Some(Happened::Asked { node: asked.task.node.to_string(), question: engine::asked(&asked) }),
-        Record::Stepped(_) => Some(Happened::Merged { values: values.get(&entry.position)?.clone() }),
-        _ => None,
-    });
-    Ok(told.collect())
 }
 
 /// Results of the open step that are recorded already: a run that continues does not make them again.

@@ -188,7 +188,7 @@ impl<S: State> GraphBuilder<S> {
         self.node(name, Node::new(Handler::Question(question), None))
     }
 
-    /// After `from`, `to` runs.
+    /// After `from`, `to` runs. An edge that is declared again counts once.
     pub fn edge(self, from: &str, to: &str) -> Self {
         self.line(from, to, EdgeKind::Always)
     }
@@ -204,7 +204,10 @@ impl<S: State> GraphBuilder<S> {
     }
 
     fn line(mut self, from: &str, to: &str, kind: EdgeKind) -> Self {
-        self.plan.edges.push(DeclaredEdge { from: from.into(), to: to.into(), kind });
+        let edge = DeclaredEdge { from: from.into(), to: to.into(), kind };
+        if !self.plan.edges.contains(&edge) {
+            self.plan.edges.push(edge);
+        }
         self
     }
 
@@ -262,7 +265,10 @@ impl<S: State> GraphBuilder<S> {
 
     /// `to` runs when all of `from` have run since it last did.
     pub fn join<N: Into<NodeName>>(mut self, from: impl IntoIterator<Item = N>, to: &str) -> Self {
-        self.plan.joins.push(DeclaredJoin { from: from.into_iter().map(Into::into).collect(), to: to.into() });
+        let join = DeclaredJoin { from: from.into_iter().map(Into::into).collect(), to: to.into() };
+        if !self.plan.joins.contains(&join) {
+            self.plan.joins.push(join);
+        }
         self
     }
 
@@ -390,7 +396,7 @@ fn shape_of<S>(plan: &Plan<S>, schema: Schema) -> Shape {
     };
     let shape = |n: &DeclaredNode<S>| NodeShape {
         name: n.name.clone(),
-        policy: n.policy,
+        policy: n.policy.clone(),
         exits: exits(n.name.as_str()),
         leads_to: n.leads_to.clone(),
         on_error_leads_to: n.on_error_leads_to.clone(),

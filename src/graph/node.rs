@@ -83,9 +83,9 @@ impl<S> Node<S> {
         }
     }
 
-    /// Tries again after failures. The default is one attempt.
+    /// Tries again after failures. The default is one attempt. Of several policies the first one that is for the class of a failure decides.
     pub fn retry(mut self, retry: Retry) -> Self {
-        self.policy.retry = retry;
+        self.policy.retries.push(retry);
         self
     }
 

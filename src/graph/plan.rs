@@ -37,12 +37,14 @@ pub(crate) enum EdgeKind {
     Label(&'static str),
 }
 
+#[derive(PartialEq)]
 pub(crate) struct DeclaredEdge {
     pub(crate) from: NodeName,
     pub(crate) to: NodeName,
     pub(crate) kind: EdgeKind,
 }
 
+#[derive(PartialEq)]
 pub(crate) struct DeclaredJoin {
     pub(crate) from: Vec<NodeName>,
     pub(crate) to: NodeName,

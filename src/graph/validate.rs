@@ -7,7 +7,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::Dfs;
 
 use super::node::Handler;
-use super::plan::{APPROVED, DeclaredEdge, END, EdgeKind, Line, Plan, REJECTED, START, TakeKind};
+use super::plan::{APPROVED, END, EdgeKind, Line, Plan, REJECTED, START, TakeKind};
 use crate::id::NodeName;
 use crate::state::Schema;
 
@@ -91,7 +91,7 @@ fn names<S>(plan: &Plan<S>) -> Vec<Mistake> {
 }
 
 fn edge_ends<S>(plan: &Plan<S>) -> Vec<Mistake> {
-    let mut mistakes = duplicates(plan);
+    let mut mistakes = Vec::new();
     for (from, to, what) in all_ends(plan) {
         if from.as_str() == END {
             let text = format!("the {what} to \"{}\" starts at the end", shown(to));
@@ -134,25 +134,6 @@ fn edge_ends<S>(plan: &Plan<S>) -> Vec<Mistake> {
     }
     let mut told = HashSet::new();
     mistakes.retain(|mistake| told.insert(mistake.to_string()));
-    mistakes
-}
-
-/// The same edge, or the same join, declared again.
-fn duplicates<S>(plan: &Plan<S>) -> Vec<Mistake> {
-    let mut mistakes = Vec::new();
-    for (place, edge) in plan.edges.iter().enumerate() {
-        let same = |other: &&DeclaredEdge| (&other.from, &other.to, other.kind) == (&edge.from, &edge.to, edge.kind);
-        if plan.edges[..place].iter().any(|other| same(&other)) {
-            let text = format!("the edge from \"{}\" to \"{}\" is declared twice", shown(&edge.from), shown(&edge.to));
-            mistakes.push(Mistake::new("duplicate-edge", text, "remove one"));
-        }
-    }
-    for (place, join) in plan.joins.iter().enumerate() {
-        if plan.joins[..place].iter().any(|other| (&other.from, &other.to) == (&join.from, &join.to)) {
-            let text = format!("the join before \"{}\" is declared twice with the same sources", shown(&join.to));
-            mistakes.push(Mistake::new("duplicate-edge", text, "remove one"));
-        }
-    }
     mistakes
 }
 

@@ -1,6 +1,6 @@
 //! History: every checkpoint of a thread as it was recorded, in whichever line.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::fold::{FoldError, Folded};
@@ -37,6 +37,8 @@ pub(crate) fn history(fresh: Folded, entries: &[Entry]) -> Result<Vec<Seen>, Fol
     let mut seen: Vec<Seen> = Vec::new();
     let mut places: HashMap<Position, usize> = HashMap::new();
     let mut folded = fresh;
+    // Tasks that were answered, and run again: what they ask next takes the place of what they asked.
+    let mut answered: HashSet<TaskId> = HashSet::new();
     // The checkpoint that the records are about.
     let mut current: Option<usize> = None;
     for Entry { position, record } in entries {
@@ -57,25 +59,31 @@ pub(crate) fn history(fresh: Folded, entries: &[Entry]) -> Result<Vec<Seen>, Fol
             seen.push(Seen { position: *position, folded: folded.clone(), tasks, parent: current.is_some() });
             current = Some(seen.len() - 1);
         } else if let Some(at) = current {
-            note(&mut seen[at].tasks, record);
+            note(&mut seen[at].tasks, &mut answered, record);
         }
     }
     Ok(seen)
 }
 
 /// What a record says about a task of the step.
-pub(super) fn note(tasks: &mut [TaskState], record: &Record) {
+fn note(tasks: &mut [TaskState], answered: &mut HashSet<TaskId>, record: &Record) {
     let of = |tasks: &mut [TaskState], task: &TaskId, then: &dyn Fn(&mut TaskState)| {
         tasks.iter_mut().filter(|state| state.task == *task).for_each(then);
     };
     match record {
-        Record::Asked(question) => of(tasks, &question.task, &|state| {
-            // A question of a later attempt takes the place of those of the earlier ones.
-            if state.questions.iter().any(|old| old.asked_at < question.asked_at && old.id != question.id) {
-                state.questions.clear();
-            }
-            state.questions.push(Arc::clone(question));
-        }),
+        Record::Asked(question) => {
+            let again = answered.remove(&question.task);
+            of(tasks, &question.task, &|state| {
+                if again {
+                    state.questions.clear();
+                }
+                state.questions.push(Arc::clone(question));
+            });
+        }
+        Record::Answered(answer) => {
+            let asked = tasks.iter().filter(|state| state.questions.iter().any(|q| q.id == answer.question));
+            answered.extend(asked.map(|state| state.task.clone()));
+        }
         Record::TaskDone(done) => of(tasks, &done.task, &|state| state.error = None),
         Record::TaskFailed(failed) if !failed.handled => {
             let code = match failed.failure.origin {

@@ -10,6 +10,8 @@ use crate::state::{Change, StateError, check, give_ids};
 /// Why a run does not begin. Nothing was recorded.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
+    #[error("a run needs at least one step; set a higher limit")]
+    NoSteps,
     #[error("there is nothing to continue: the thread has no input yet; run it with one")]
     Fresh,
     #[error("the thread has unfinished work at: {next}; resume it, or say that the new input supersedes it")]
@@ -45,6 +47,9 @@ impl Machine {
             Begin::Resume => Trigger::Resume,
             Begin::Answer(_) => Trigger::Answer,
         };
+        if steps_max == 0 {
+            return Ok(Err(Refusal::NoSteps));
+        }
         if let Err(refusal) = self.admit(&begin) {
             return Ok(Err(refusal));
         }

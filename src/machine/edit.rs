@@ -3,7 +3,7 @@
 use super::{Env, Machine, RunFailure, Step};
 use crate::clock::Timestamp;
 use crate::graph::{END, START};
-use crate::id::{BranchId, NodeName, Path, Position};
+use crate::id::{BranchId, NodeName, Path, Position, StepNumber};
 use crate::log::{Forked, Input, Opened, Record, Source, Stepped};
 use crate::state::{Change, StateError, check, give_ids, resolve};
 
@@ -94,7 +94,8 @@ impl Machine {
         let stepped = Stepped {
             branch: self.folded.facts.branch,
             path: Path::ROOT,
-            step: self.folded.facts.step_due(),
+            // An edit of a fresh thread takes the place of an input that is applied.
+            step: self.folded.facts.head.map_or(StepNumber(0), |head| head.step.next()),
             source: Source::Update,
             as_node: Some(node),
             squashed: None,

@@ -102,6 +102,7 @@ impl RunFailure {
                 _ => "node-failed",
             },
             Self::StepLimit { .. } => "step-limit",
+            Self::Merge { source: StateError::UnknownMessage { .. }, .. } => "unknown-message",
             Self::Merge { .. } => "merge-conflict",
             Self::Route { .. } => "route",
         }
@@ -248,7 +249,7 @@ impl Machine {
         let due = &self.folded.facts.tasks;
         let before = || due.iter().any(|task| self.pauses.before.contains(&task.due.node));
         let after = || self.merged.iter().any(|node| self.pauses.after.contains(node));
-        !due.is_empty() && (before() || after())
+        before() || after()
     }
 
     /// How the run ends if nothing runs; `None` if there is a step to merge or to begin.

@@ -8,7 +8,7 @@ use super::{Live, Machine, RunFailure, Step};
 use crate::graph::{END, Exits, RouteShape, START, Shape};
 use crate::id::{NodeName, Path};
 use crate::log::{Arrival, Due, Folded, Record, Source, Stepped, Target, TaskDone, TaskRef, TaskStatus};
-use crate::state::{Change, Op, StateCell, resolve};
+use crate::state::{Change, Op, StateCell, StateError, resolve};
 
 impl Machine {
     /// Merges what the tasks of the step wrote, fires the edges, and makes the next step due.
@@ -101,6 +101,8 @@ impl Machine {
                 _ if task.handled => {}
                 Some(before) if !exits.routes.is_empty() => {
                     let seen = with_own_changes(before, &task.changes, &self.folded);
+                    let step = self.folded.facts.step_due();
+                    let seen = seen.map_err(|source| RunFailure::Merge { step, source })?;
                     next.fire(&self.shape, &task.task.node, exits, &seen)?;
                 }
                 _ => next.fire(&self.shape, &task.task.node, exits, &self.folded.state)?,
@@ -120,17 +122,14 @@ fn is_plain(changes: &[Change]) -> bool {
     changes.iter().all(|change| matches!(change.op, Op::Set(_) | Op::Append(_) | Op::Patch(_) | Op::Put(_)))
 }
 
-fn with_own_changes(before: &StateCell, changes: &[Change], folded: &Folded) -> StateCell {
+/// The state of the step's beginning with one task's changes. They are resolved alone: a conditional edge does not see its siblings' writes.
+fn with_own_changes(before: &StateCell, changes: &[Change], folded: &Folded) -> Result<StateCell, StateError> {
+    let resolved = resolve(&folded.schema, before.object(), &[("the task", changes)])?;
+    let plain: Vec<Change> = changes.iter().filter(|change| resolved.iter().all(|r| r.field != change.field)).cloned().collect();
     let mut seen = before.clone();
-    let own: Vec<Change> = changes
-        .iter()
-        .map(|change| match &change.op {
-            Op::Overwrite(value) => Change::new(change.field.clone(), Op::Set(value.clone())),
-            _ => change.clone(),
-        })
-        .collect();
-    // The same changes were merged a moment ago, so they apply.
-    if seen.apply(&own).is_err() { folded.state.clone() } else { seen }
+    seen.apply(&plain)?;
+    seen.apply(&resolved)?;
+    Ok(seen)
 }
 
 fn due(shape: &Shape, node: usize) -> Due {

@@ -119,7 +119,8 @@ impl Machine {
         env: &Env<'_>,
     ) -> Step {
         let (handling, spent) = (self.folded.facts.tasks[index].handling.is_some(), self.folded.facts.tasks[index].spent);
-        let retry = self.shape.index(&task.node).map(|node| self.shape.nodes[node].policy.retry).filter(|_| !handling);
+        let retries = self.shape.index(&task.node).map(|node| &self.shape.nodes[node].policy.retries).filter(|_| !handling);
+        let retry = retries.into_iter().flatten().find(|retry| retry.is_for(failure.class)).copied();
         match retry.unwrap_or_default().next_delay(attempt - spent, failure.class, retry_after, (env.jitter)()) {
             None => {
                 let first = self.folded.facts.tasks[index].handling.is_none();

@@ -92,6 +92,11 @@ impl Retry {
         self.attempts_max
     }
 
+    /// Whether it is for failures of that class.
+    pub(crate) fn is_for(&self, class: Class) -> bool {
+        self.classes.contains(class)
+    }
+
     /// The wait before the next attempt after `attempts` of them failed, or `None` if there is none. `jitter` lies between 0 and 1.
     pub fn next_delay(&self, attempts: u32, class: Class, asked: Option<Duration>, jitter: f64) -> Option<Duration> {
         let again = class != Class::Terminal && self.classes.contains(class);
@@ -111,9 +116,10 @@ impl Default for Retry {
 }
 
 /// What holds for the tasks of one node.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct NodePolicy {
-    pub(crate) retry: Retry,
+    /// The first one that is for the class of a failure decides.
+    pub(crate) retries: Vec<Retry>,
     /// Longest time for one attempt.
     pub(crate) timeout: Option<Duration>,
     /// How many tasks of the node run at once.

@@ -18,7 +18,8 @@ use crate::store::StoreError;
 /// | --- | --- | --- |
 /// | `thread-name`, `thread-unknown`, `no-store` | the name cannot be used; there is no such thread; the runner keeps none | - |
 /// | `thread-busy`, `thread-moved` | it is running already, here or in another runner | goes on there |
-/// | `thread-unfinished`, `thread-waiting`, `in-doubt`, `input` | new input is refused | as it was |
+/// | `thread-unfinished`, `thread-waiting`, `in-doubt`, `input`, `no-steps` | new input is refused | as it was |
+/// | `unknown-message` | a message is to be removed that is not there, by an input, an edit or a node | as it was, or can be resumed |
 /// | `question-unknown`, `question-answered`, `question-closed`, `answer-misfit` | an answer is refused | as it was |
 /// | `edit-node`, `edit-changes`, `no-checkpoint` | an edit or a fork is refused | as it was |
 /// | `node-failed`, `update-refused`, `goto`, `route`, `merge-conflict` | a run failed | can be resumed |
@@ -168,6 +169,8 @@ impl Error {
             Kind::Busy { .. } => "thread-busy",
             Kind::Refused { refusal, .. } => match refusal {
                 Refusal::Fresh => "thread-unknown",
+                Refusal::NoSteps => "no-steps",
+                Refusal::Input(StateError::UnknownMessage { .. }) => "unknown-message",
                 Refusal::Unfinished { .. } => "thread-unfinished",
                 Refusal::Waiting { .. } => "thread-waiting",
                 Refusal::Input(_) => "input",
@@ -181,6 +184,7 @@ impl Error {
             Kind::NoCheckpoint { .. } => "no-checkpoint",
             Kind::Edit { refusal, .. } => match refusal {
                 EditRefusal::UnknownNode { .. } | EditRefusal::Ambiguous { .. } => "edit-node",
+                EditRefusal::Changes(StateError::UnknownMessage { .. }) => "unknown-message",
                 EditRefusal::Changes(_) => "edit-changes",
                 EditRefusal::InDoubt { .. } => "in-doubt",
                 EditRefusal::Edges(failure) => failure.code(),

@@ -89,7 +89,7 @@ impl<S: State> Runner<S> {
         let runnable = |(handlers, shape): (&Handlers<S>, &NodeShape)| Runnable {
             start: startable(&handlers.node, &handlers.sees),
             on_error: handlers.on_error.as_ref().map(|handler| startable(handler, &handlers.sees)),
-            policy: shape.policy,
+            policy: shape.policy.clone(),
         };
         let nodes = graph.handlers.iter().zip(&graph.shape.nodes).map(runnable).collect();
         Self { inner: Arc::new(Inner { graph, nodes, store, clock, live: Mutex::default() }) }

@@ -211,6 +211,7 @@ impl<S: State> Thread<S> {
 
     /// The thread as it stands.
     pub async fn state(&self) -> Result<ThreadState<S>, Error> {
+        self.store("read a state")?;
         let Opened { folded, .. } = self.open().await?;
         let name = self.name()?;
         let Some(head) = folded.facts.head else { return Err(Error::unknown_thread(name)) };
@@ -266,6 +267,12 @@ impl<S: State> Thread<S> {
         let name = self.name()?;
         let _lease = self.inner.lease(name).ok_or_else(|| Error::busy(name))?;
         Ok(self.store("delete a thread")?.delete(name).await?)
+    }
+
+    /// As [`answer`](Self::answer), to be watched. An answer that is refused is the outcome's error.
+    pub fn stream_answer(&self, question: QuestionId, answer: impl Into<Answer>) -> Result<Events<S>, Error> {
+        let Answer { value, by } = answer.into();
+        self.watch(Begin::Answer(GivenAnswer { question, value, by }))
     }
 
     fn input(&self, input: impl Into<Update>) -> Result<Begin, Error> {
