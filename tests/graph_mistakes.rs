@@ -507,3 +507,34 @@ fn an_edge_that_is_declared_again_counts_once() {
     let (one, two) = (once(Graph::new("order")).join(["a"], "b").build(), twice(Graph::new("order")).build());
     assert_eq!(one.expect("it is right").mermaid(), two.expect("it is right").mermaid());
 }
+
+#[test]
+fn a_loop_that_nothing_leads_out_of_is_worth_a_look() {
+    let lints = |declare: Build| {
+        let graph = declare(Graph::<Order>::new("order")).build().expect("it builds");
+        graph.lints().iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let endless = lints(|g| g.node("a", work).node("b", work).edge(START, "a").edge("a", "b").edge("b", "a"));
+    assert_eq!(endless.len(), 1);
+    assert!(endless[0].contains("the loop of \"a\", \"b\""), "{endless:?}");
+    assert_eq!(lints(|g| g.node("a", work).edge(START, "a").edge("a", "a")).len(), 1);
+    assert!(lints(|g| g.node("a", work).edge(START, "a").route_to("a", ["a", END], |_| END)).is_empty());
+}
+
+#[test]
+fn graphviz_gets_every_node_and_every_way() {
+    let graph = Graph::<Order>::new("order").question("ask \"me\"", approval).node("pay", work.irreversible());
+    let graph = graph.edge(START, "ask \"me\"").approved("ask \"me\"", "pay").rejected("ask \"me\"", END).edge("pay", END);
+    let expected = r#"digraph "order" {
+    START [shape=circle];
+    N0 [shape=hexagon, label="ask \"me\""];
+    N1 [shape=box3d, label="pay"];
+    END [shape=doublecircle];
+    START -> N0 [style=solid];
+    N0 -> N1 [style=dashed];
+    N0 -> END [style=dashed];
+    N1 -> END [style=solid];
+}
+"#;
+    assert_eq!(graph.build().expect("it is right").dot(), expected);
+}

@@ -33,12 +33,39 @@ pub(crate) fn mermaid<S>(plan: &Plan<S>) -> String {
         }
         let _ = writeln!(text, "    J{number} --> {}", id(plan, join.to.as_str()));
     }
+    for node in &plan.nodes {
+        for to in node.leads_to.iter().chain(&node.on_error_leads_to) {
+            let _ = writeln!(text, "    {} -.-> {}", id(plan, node.name.as_str()), id(plan, to.as_str()));
+        }
+    }
     for route in &plan.routes {
         for to in &route.to {
             let arrow = if route.sends.is_some() { "-. each .->" } else { "-.->" };
             let _ = writeln!(text, "    {} {arrow} {}", id(plan, route.from.as_str()), id(plan, to.as_str()));
         }
     }
+    text
+}
+
+/// The graph in Graphviz' language, in declared order.
+pub(crate) fn dot<S>(plan: &Plan<S>) -> String {
+    let mut text = format!("digraph {:?} {{\n    START [shape=circle];\n", plan.name);
+    for node in &plan.nodes {
+        let shape = match (&node.handler, node.irreversible) {
+            (Handler::Question(_), _) => "hexagon",
+            (_, true) => "box3d",
+            _ => "box",
+        };
+        let label = label(node.name.as_str(), node.unguarded.as_deref()).replace("<br/>", "\\n").replace("#quot;", "\\\"");
+        let _ = writeln!(text, "    {} [shape={shape}, label=\"{label}\"];", id(plan, node.name.as_str()));
+    }
+    text.push_str("    END [shape=doublecircle];\n");
+    for line in plan.lines() {
+        let (from, to) = (id(plan, line.from.as_str()), id(plan, line.to.as_str()));
+        let style = if line.certain { "solid" } else { "dashed" };
+        let _ = writeln!(text, "    {from} -> {to} [style={style}];");
+    }
+    text.push_str("}\n");
     text
 }
 

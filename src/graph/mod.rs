@@ -1,6 +1,7 @@
 //! How nodes are connected: the builder, its checks, and the drawing.
 
 mod draw;
+mod lint;
 mod node;
 mod plan;
 mod question;
@@ -70,6 +71,8 @@ pub struct Graph<S> {
     /// The fields that a run returns, if not all.
     pub(crate) output: Option<Vec<String>>,
     mermaid: String,
+    dot: String,
+    lints: Vec<Mistake>,
 }
 
 /// What runs for a node, and what it sees.
@@ -97,6 +100,16 @@ impl<S> Graph<S> {
     /// The graph as a Mermaid flowchart. The order of its lines is that of the declarations.
     pub fn mermaid(&self) -> &str {
         &self.mermaid
+    }
+
+    /// The graph in Graphviz' language. The order of its lines is that of the declarations.
+    pub fn dot(&self) -> &str {
+        &self.dot
+    }
+
+    /// What is not wrong for certain, but worth a look: loops that nothing leads out of (`endless-loop`).
+    pub fn lints(&self) -> &[Mistake] {
+        &self.lints
     }
 }
 
@@ -332,7 +345,8 @@ impl<S: State> GraphBuilder<S> {
     /// that can be reached without an approval.
     pub fn build(mut self) -> Result<Graph<S>, BuildError> {
         validate::check(&self.plan, &self.schema)?;
-        let mermaid = draw::mermaid(&self.plan);
+        let (mermaid, dot) = (draw::mermaid(&self.plan), draw::dot(&self.plan));
+        let lints = lint::loops_without_exit(&self.plan);
         let open: Vec<&String> = self.schema.fields().iter().filter(|f| !f.private).map(|f| &f.name).collect();
         // Without private fields there is nothing to leave out.
         let all = (open.len() < self.schema.fields().len()).then(|| open.into_iter().cloned().collect::<Vec<_>>());
@@ -344,7 +358,7 @@ impl<S: State> GraphBuilder<S> {
         let handlers = nodes
             .map(|node| Handlers { node: node.handler, on_error: node.on_error, sees: node.reads.or_else(|| all.clone()) })
             .collect();
-        Ok(Graph { shape: Arc::new(shape), handlers, output, mermaid })
+        Ok(Graph { shape: Arc::new(shape), handlers, output, mermaid, dot, lints })
     }
 }
 

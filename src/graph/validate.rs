@@ -39,7 +39,7 @@ pub struct Mistake {
 }
 
 impl Mistake {
-    fn new(code: &'static str, what: impl Into<String>, hint: impl Into<String>) -> Self {
+    pub(super) fn new(code: &'static str, what: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { code, what: what.into(), hint: hint.into() }
     }
 
