@@ -343,6 +343,18 @@ fn starving_joins<S>(plan: &Plan<S>) -> Vec<Mistake> {
     let choices = choices(plan, &start);
     let mut mistakes = Vec::new();
     for join in plan.joins.iter().filter(|join| join.from.len() > 1) {
+        if let Some(handled) = join.from.iter().find(|source| plan.node(source).is_some_and(|node| node.on_error.is_some())) {
+            let what = format!(
+                "the join before \"{}\" can wait for ever: \"{handled}\" has an error handler, which takes the place of its edges",
+                shown(&join.to)
+            );
+            mistakes.push(Mistake::new(
+                "starving-join",
+                what,
+                "let the handler's node lead on by plain edges, which do not wait",
+            ));
+            continue;
+        }
         for choice in &choices {
             let sure = certain_from(&lines, choice);
             let (run, skipped): (Vec<_>, Vec<_>) = join.from.iter().partition(|source| sure.contains(source));

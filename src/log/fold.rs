@@ -240,6 +240,9 @@ impl Folded {
             Record::EffectFailed(failed) => facts.set_effect(&failed.effect, None),
             Record::EffectDoubted(doubted) => facts.set_effect(&doubted.effect, Some(EffectStatus::Started)),
             Record::Stepped(stepped) => {
+                if stepped.as_node.is_some() {
+                    self.give_up();
+                }
                 self.merge(&stepped.merged, &stepped.resolved)?;
                 self.schedule(stepped);
                 return Ok(());
@@ -263,6 +266,13 @@ impl Folded {
                 task.handling = None;
             }
         }
+    }
+
+    /// An edit takes the place of an input that is not applied, and of everything that was due.
+    pub(crate) fn give_up(&mut self) {
+        self.facts.input = None;
+        self.facts.drop_open_work();
+        self.facts.end_run();
     }
 
     /// Applies what the tasks of the step wrote, in merge order, then what stands instead. The first half of a `stepped`.
@@ -327,9 +337,17 @@ impl Folded {
 impl Facts {
     /// What was pending in the line that is left stays behind.
     fn fork(&mut self, forked: &Forked) {
+        self.end_run();
         self.branch = forked.branch;
         self.forks = self.forks.max(forked.branch.0);
         self.drop_open_work();
+    }
+
+    /// A run of the line that is left, or that was edited, is no run that goes on.
+    fn end_run(&mut self) {
+        if let Some(run) = &mut self.run {
+            run.ended.get_or_insert(RunOutcome::Suspended);
+        }
     }
 
     /// Forgets results, questions and effects of tasks that will never be merged.

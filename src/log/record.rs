@@ -370,9 +370,14 @@ pub struct TaskRef {
 pub struct Due {
     /// The node.
     pub node: NodeName,
-    /// What it gets, if it was sent something; else it gets the state.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// What it gets, if it was sent something, be it null; else it gets the state.
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub payload: Option<Arc<Value>>,
+}
+
+/// A payload that is there: a null is one too.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<Value>>, D::Error> {
+    Value::deserialize(deserializer).map(|value| Some(Arc::new(value)))
 }
 
 /// What has arrived at a join that is still waiting.

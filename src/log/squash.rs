@@ -1,13 +1,15 @@
 //! Durability "at the end": which records wait for the end of the run, and how its steps become one checkpoint.
 
-use super::record::{Record, Squashed, Stepped};
+use super::record::{Record, Source, Squashed, Stepped};
 use crate::state::Change;
 
 /// Whether a record waits for the end of a run whose steps are stored as one. Input, answers and effects never do.
 pub(crate) fn is_kept_back(record: &Record) -> bool {
     match record {
         Record::Asked(question) => !question.is_doubt(),
-        Record::TaskDone(_) | Record::AttemptFailed(_) | Record::TaskFailed(_) | Record::Stepped(_) | Record::RunEnded(_) => true,
+        Record::TaskDone(_) | Record::AttemptFailed(_) | Record::TaskFailed(_) | Record::RunEnded(_) => true,
+        // Edits and copies of checkpoints are not steps of the run.
+        Record::Stepped(stepped) => stepped.source == Source::Loop,
         _ => false,
     }
 }

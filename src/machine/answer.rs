@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::Machine;
 use crate::id::QuestionId;
 use crate::log::{Question, QuestionKind};
+use crate::state::{DEPTH_MAX, is_within_depth};
 
 /// An answer that is about to be recorded.
 #[derive(Debug)]
@@ -33,6 +34,9 @@ impl Machine {
 }
 
 fn fits(question: &Question, value: &Value) -> Result<(), String> {
+    if !is_within_depth(value) {
+        return Err(format!("it is nested deeper than {DEPTH_MAX} levels"));
+    }
     let validator = jsonschema::validator_for(&question.schema).map_err(|e| format!("its own schema is no JSON Schema: {e}"))?;
     let wrong: Vec<String> = validator
         .iter_errors(value)

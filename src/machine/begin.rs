@@ -1,7 +1,7 @@
 //! How a run begins.
 
 use super::{Command, Ending, Env, Machine, Step, answer::GivenAnswer};
-use crate::id::{NodeName, RunId};
+use crate::id::{NodeName, RunId, StepNumber, TaskId};
 use crate::log::{
     Answered, CloseReason, Closed, Doubt, Durability, Input, Opened, QuestionKind, Record, RunStarted, TaskStatus, Trigger,
 };
@@ -81,19 +81,23 @@ impl Machine {
                     return Ok(Ok(()));
                 }
             }
-            // The process died before the input was applied.
-            Begin::Resume if self.folded.facts.input.is_some() => {
-                if let Err(failure) = self.merge_step()? {
-                    self.end(Ending::Failed(failure), env)?;
-                    return Ok(Ok(()));
-                }
-            }
             Begin::Resume => {}
             Begin::Answer(GivenAnswer { question, value, by }) => {
                 self.record(Record::Answered(Answered { question, value, by, at: env.now }))?;
             }
         }
         self.doubt_what_was_cut_off(env)?;
+        if self.folded.facts.input.is_some() {
+            // The process died before the steps behind the input were stored.
+            if let Err(failure) = self.merge_step()? {
+                self.end(Ending::Failed(failure), env)?;
+                return Ok(Ok(()));
+            }
+            if self.stops_here() {
+                self.end(Ending::Paused, env)?;
+                return Ok(Ok(()));
+            }
+        }
         self.go_on(env)?;
         Ok(Ok(()))
     }
@@ -110,7 +114,9 @@ impl Machine {
                 let questions: Vec<_> = facts.questions.iter().map(|q| format!("\"{}\" ({})", q.text, q.id)).collect();
                 return Err(Refusal::Waiting { questions: questions.join(", ") });
             }
-            Begin::Input { .. } if !facts.tasks.is_empty() => return Err(Refusal::Unfinished { next: self.open_nodes() }),
+            Begin::Input { .. } if !facts.tasks.is_empty() || facts.input.is_some() => {
+                return Err(Refusal::Unfinished { next: self.open_nodes() });
+            }
             Begin::Input { .. } => {}
             Begin::Resume if facts.head.is_none() => return Err(Refusal::Fresh),
             Begin::Resume | Begin::Answer(_) => {
@@ -129,7 +135,8 @@ impl Machine {
     pub(super) fn in_doubt(&self) -> Option<(String, String)> {
         let facts = &self.folded.facts;
         let mut effects: Vec<String> =
-            (0..facts.tasks.len()).flat_map(|index| facts.doubtful(&facts.task_id(index))).map(|e| e.to_string()).collect();
+            facts.journals.keys().flat_map(|task| facts.doubtful(task)).map(|e| e.to_string()).collect();
+        effects.sort();
         let mut questions = Vec::new();
         for question in &facts.questions {
             if let QuestionKind::Doubt(effect) = &question.kind {
@@ -150,7 +157,7 @@ impl Machine {
             names = self.folded.facts.tasks.iter().map(|t| t.due.node.as_str()).collect();
         }
         names.dedup();
-        names.join(", ")
+        if names.is_empty() { "the entry".to_owned() } else { names.join(", ") }
     }
 
     /// A finished thread, and one that waits in all its tasks, have nothing to do.
@@ -178,7 +185,9 @@ impl Machine {
         if !open.is_empty() {
             self.record(Record::Closed(Closed { questions: open, why: CloseReason::Superseded, at: env.now }))?;
         }
-        let (branch, step) = (self.folded.facts.branch, self.folded.facts.step_due());
+        // Above every step that effects were recorded for, so that no task is taken for one that was given up.
+        let recorded = self.folded.facts.journals.keys().map(|task| task.step.next()).max();
+        let (branch, step) = (self.folded.facts.branch, self.folded.facts.step_due().max(recorded.unwrap_or(StepNumber(-1))));
         let thread = &self.thread;
         give_ids(&self.shape.schema, &mut changes, || format!("{thread}:{}:input@{}", branch.0, step.0));
         let unlisted = self.durability == Durability::Exit;
@@ -193,9 +202,11 @@ impl Machine {
 
     /// The process ended while these effects were under way.
     fn doubt_what_was_cut_off(&mut self, env: &Env<'_>) -> Step {
-        for index in 0..self.folded.facts.tasks.len() {
-            let task = self.folded.facts.task_id(index);
-            self.doubt(&task, &Doubt::Interrupted, env)?;
+        // Also effects of steps that were never stored.
+        let mut tasks: Vec<TaskId> = self.folded.facts.journals.keys().cloned().collect();
+        tasks.sort();
+        for task in &tasks {
+            self.doubt(task, &Doubt::Interrupted, env)?;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::{Env, Machine, RunFailure, Step};
 use crate::clock::Timestamp;
 use crate::graph::{END, START};
 use crate::id::{BranchId, NodeName, Path, Position, StepNumber};
-use crate::log::{Forked, Input, Opened, Record, Source, Stepped};
+use crate::log::{FoldError, Forked, Input, Opened, Record, Source, Stepped};
 use crate::state::{Change, StateError, check, give_ids, resolve};
 
 /// Why an edit is not made. Nothing was recorded.
@@ -84,9 +84,11 @@ impl Machine {
     }
 
     fn merge_edit(&mut self, changes: Vec<Change>, node: NodeName) -> Step<Result<(), EditRefusal>> {
-        self.folded.facts.input = None;
-        self.folded.facts.drop_open_work();
-        self.folded.merge(&[], &changes)?;
+        self.folded.give_up();
+        match self.folded.merge(&[], &changes) {
+            Err(FoldError::State(source)) => return Ok(Err(EditRefusal::Changes(source))),
+            merged => merged?,
+        }
         let next = match self.after(&node) {
             Ok(next) => next,
             Err(failure) => return Ok(Err(EditRefusal::Edges(failure))),

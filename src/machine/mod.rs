@@ -145,6 +145,8 @@ pub(crate) struct Machine {
     /// The nodes of the step that was merged last.
     merged: Vec<NodeName>,
     stopping: bool,
+    /// Whether the run has ended: nothing that is reported later counts.
+    ended: bool,
     records: Vec<Record>,
     commands: Vec<Command>,
 }
@@ -167,6 +169,7 @@ impl Machine {
             pauses,
             merged: Vec::new(),
             stopping: false,
+            ended: false,
             records: Vec::new(),
             commands: Vec::new(),
         }
@@ -221,7 +224,7 @@ impl Machine {
 
     /// Starts what can start; when nothing is left to wait for, merges the step or ends the run.
     fn go_on(&mut self, env: &Env<'_>) -> Step {
-        loop {
+        while !self.ended {
             if !self.stopping {
                 self.start_ready();
             }
@@ -242,6 +245,7 @@ impl Machine {
                 Some(ending) => return self.end(ending, env),
             }
         }
+        Ok(())
     }
 
     /// Whether there is a breakpoint between the step that was merged and the one that is due.
@@ -323,6 +327,7 @@ impl Machine {
     }
 
     fn end(&mut self, ending: Ending, env: &Env<'_>) -> Step {
+        self.ended = true;
         let outcome = match &ending {
             Ending::Done => RunOutcome::Done,
             Ending::Waiting(_) => RunOutcome::Waiting,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use super::{Live, Machine, RunFailure, Step};
 use crate::graph::{END, Exits, RouteShape, START, Shape};
 use crate::id::{NodeName, Path};
-use crate::log::{Arrival, Due, Folded, Record, Source, Stepped, Target, TaskDone, TaskRef, TaskStatus};
-use crate::state::{Change, Op, StateCell, StateError, resolve};
+use crate::log::{Arrival, Due, FoldError, Folded, Record, Source, Stepped, Target, TaskDone, TaskRef, TaskStatus};
+use crate::state::{Change, DEPTH_MAX, Op, StateCell, StateError, is_within_depth, resolve};
 
 impl Machine {
     /// Merges what the tasks of the step wrote, fires the edges, and makes the next step due.
@@ -31,10 +31,18 @@ impl Machine {
         // A route sees the state of the step's beginning with its own task's changes; alone in its step that is the merged state.
         let alone = done.len() <= 1;
         let before = (!alone).then(|| self.folded.state.clone());
-        self.folded.merge(&merged, &resolved)?;
+        let applied = self.folded.applied.as_ref().map_or(0, Vec::len);
+        match self.folded.merge(&merged, &resolved) {
+            Err(FoldError::State(source)) => return Ok(Err(RunFailure::Merge { step, source })),
+            merged => merged?,
+        }
         let next = match self.next(&done, before.as_ref(), input.is_some()) {
             Ok(next) => next.finish(&self.shape),
-            Err(failure) => return Ok(Err(failure)),
+            Err(failure) => {
+                // The step was not made.
+                self.folded.applied.iter_mut().for_each(|changes| changes.truncate(applied));
+                return Ok(Err(failure));
+            }
         };
         let stepped = Stepped {
             branch: self.folded.facts.branch,
@@ -249,6 +257,11 @@ fn choose(from: &NodeName, route: &RouteShape, state: &StateCell) -> Result<Vec<
     let chosen = catch_unwind(AssertUnwindSafe(|| (route.choose)(state.object())));
     let chosen = chosen.map_err(|panic| fail(format!("panicked: {}", panic_text(&*panic))))?.map_err(&fail)?;
     for target in &chosen {
+        if let Target::Send { payload, .. } = target
+            && !is_within_depth(payload)
+        {
+            return Err(fail(format!("gave a payload nested deeper than {DEPTH_MAX} levels")));
+        }
         let (Target::Node(name) | Target::Past(name) | Target::Send { node: name, .. }) = target;
         if !route.targets.contains(name) {
             return Err(fail(format!("gave \"{name}\"")));

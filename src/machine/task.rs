@@ -7,7 +7,7 @@ use crate::error::{Class, Failure, Origin};
 use crate::graph::NodeShape;
 use crate::id::{EffectId, NodeName, QuestionId, StepNumber, TaskId};
 use crate::log::{AttemptFailed, Cost, Doubt, QuestionSpec, Record, Target, TaskDone, TaskFailed};
-use crate::state::{Change, check, give_ids};
+use crate::state::{Change, DEPTH_MAX, check, give_ids, is_within_depth};
 
 /// How an attempt ended.
 #[derive(Debug)]
@@ -92,6 +92,11 @@ impl Machine {
         let NodeShape { leads_to, on_error_leads_to, exits, .. } = &self.shape.nodes[node];
         let leads_to = if done.handled { on_error_leads_to } else { leads_to };
         let labelled = |name: &NodeName| exits.labels.iter().flat_map(|(_, to)| to).any(|to| self.shape.nodes[*to].name == *name);
+        let deep =
+            done.goto.iter().flatten().any(|target| matches!(target, Target::Send { payload, .. } if !is_within_depth(payload)));
+        if deep {
+            return Some(format!("it sends a payload nested deeper than {DEPTH_MAX} levels"));
+        }
         let wrong = done.goto.iter().flatten().find_map(|target| {
             let (Target::Node(name) | Target::Past(name) | Target::Send { node: name, .. }) = target;
             (!leads_to.contains(name) && !labelled(name)).then_some(name)

@@ -63,6 +63,16 @@ struct Control {
     waker: Option<Waker>,
 }
 
+impl Control {
+    /// Nothing new may begin. Whoever polls the node has to hear of it, also if it was sealed from a task that the node spawned.
+    fn seal(&mut self) {
+        self.sealed = true;
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}
+
 /// What made a node pause.
 pub(crate) struct Pause {
     pub(crate) questions: Vec<QuestionSpec>,
@@ -99,7 +109,7 @@ impl Attempt {
                 doubts: std::mem::take(&mut control.doubts),
             });
         }
-        if control.in_flight > 0 && !control.waker.as_ref().is_some_and(|w| w.will_wake(context.waker())) {
+        if !control.waker.as_ref().is_some_and(|w| w.will_wake(context.waker())) {
             control.waker = Some(context.waker().clone());
         }
         None
@@ -119,15 +129,15 @@ impl Attempt {
 
     fn seal_with(&self, question: QuestionSpec) {
         let mut control = self.lock();
-        control.sealed = true;
         control.questions.push(question);
+        control.seal();
     }
 
     /// An effect failed and it is not known whether it happened: the node stops here.
     pub(crate) fn seal_in_doubt(&self, effect: EffectId, failure: Failure) {
         let mut control = self.lock();
-        control.sealed = true;
         control.doubts.push((effect, failure));
+        control.seal();
     }
 
     /// Holds the pause back until the guard is dropped. `None`: the attempt is sealed, and nothing may begin.

@@ -151,7 +151,9 @@ impl Driver {
         self.go_back(at, false)?;
         let edited = self.with_env(|machine, env| machine.edit(changes, as_node, env))?;
         edited.map_err(|refusal| Error::edit(&self.thread, refusal))?;
-        self.commit().await
+        // Whatever the durability of runs: an edit is stored when this returns.
+        let records = self.machine.take_records();
+        self.keeper.append(&self.machine, records, true).await
     }
 
     fn with_env<T>(&mut self, act: impl FnOnce(&mut Machine, &Env<'_>) -> Result<T, crate::log::FoldError>) -> Result<T, Error> {
@@ -194,13 +196,12 @@ impl Driver {
                 self.keeper.append(&self.machine, records, at_once).await?;
             }
             Durability::Exit => {
-                let (kept, at_once): (Vec<_>, Vec<_>) = records.into_iter().partition(is_kept_back);
-                self.keeper.append(&self.machine, at_once, true).await?;
+                let (kept, mut unit): (Vec<_>, Vec<_>) = records.into_iter().partition(is_kept_back);
                 self.kept.extend(kept);
                 if ends {
-                    let squashed = squash(std::mem::take(&mut self.kept), self.machine.take_applied());
-                    self.keeper.append(&self.machine, squashed, true).await?;
+                    unit.extend(squash(std::mem::take(&mut self.kept), self.machine.take_applied()));
                 }
+                self.keeper.append(&self.machine, unit, true).await?;
             }
         }
         self.announcer.tell_records(told, &self.machine.folded().state);

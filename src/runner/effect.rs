@@ -86,7 +86,12 @@ async fn perform<T: Serialize + DeserializeOwned>(effect: Effect<'_, T>, id: Eff
         tracing::debug!("result taken from the log");
         return Ok(value);
     }
+    let unsure = known == Some(&EffectStatus::Started);
     let Some(in_flight) = attempt.enter() else { return pending().await };
+    if unsure && !effect.repeatable {
+        let error = NodeError::new("it was started before, and what came of it was never recorded");
+        return unknown(attempt, false, id, error, in_flight).await;
+    }
     if let Some(Err(error)) = recorded {
         // It was performed, and must not be again: a person can give a result that fits.
         return unknown(attempt, effect.repeatable, id, error, in_flight).await;

@@ -60,7 +60,8 @@ impl Keeper {
 
 /// What a thread is doing, as its records tell.
 pub(crate) fn status(folded: &Folded) -> ThreadStatus {
-    match folded.facts.run.as_ref().and_then(|run| run.ended.as_ref()) {
+    let Some(run) = &folded.facts.run else { return ThreadStatus::Suspended };
+    match &run.ended {
         None => ThreadStatus::Running,
         Some(RunOutcome::Done) => ThreadStatus::Done,
         Some(RunOutcome::Waiting) => ThreadStatus::Waiting,

@@ -18,7 +18,8 @@ use super::{Inner, names};
 use crate::graph::{Answer, Pauses};
 use crate::id::{InvalidThreadName, NodeName, Position, QuestionId, ThreadName};
 use crate::log::{
-    Durability, Entry, FoldError, Folded, Question, Record, Report, Seen, Snapshot, SnapshotMeter, TaskStatus, fold_line, history,
+    Durability, Entry, FoldError, Folded, Input, Question, Record, Report, Seen, Snapshot, SnapshotMeter, TaskStatus, fold_line,
+    history,
 };
 use crate::machine::{Begin, Ending, GivenAnswer, Machine};
 use crate::state::{Schema, State, StateCell, Update, View};
@@ -384,11 +385,22 @@ impl<S: State> Thread<S> {
         let name = self.name()?;
         if let Some(at) = self.at {
             let record = usize::try_from(at.0).ok().and_then(|at| entries.get(at)).map(|entry| &entry.record);
-            if !matches!(record, Some(Record::Input(_) | Record::Stepped(_))) {
+            if !matches!(record, Some(Record::Input(Input { unlisted: false, .. }) | Record::Stepped(_))) {
                 return Err(Error::no_checkpoint(name, at));
             }
         }
-        let folded = fold_line(self.fresh(), entries, self.at).map_err(|error| Error::damaged(name, error))?;
+        let schema = &self.inner.shape().schema;
+        let stored = entries.first().and_then(schema_of).filter(|stored| *stored != **schema);
+        let folded = fold_line(self.fresh(), entries, self.at).and_then(|folded| {
+            if let Some(stored) = &stored {
+                S::decode(schema, folded.state.values(stored)?)?;
+            }
+            Ok(folded)
+        });
+        let folded = folded.map_err(|error| match (error, &stored) {
+            (FoldError::State(source), Some(stored)) => Error::shape(name, stored, schema, source),
+            (error, _) => Error::damaged(name, error),
+        })?;
         if let Some(opened) = &folded.facts.opened {
             self.check_graph(name, &opened.graph)?;
         }

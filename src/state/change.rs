@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::value::{ValueError, to_value};
+use super::value::{DEPTH_MAX, ValueError, is_within_depth, to_value};
 
 /// Name of a field of the state.
 pub type FieldName = Cow<'static, str>;
@@ -55,6 +55,15 @@ pub enum Op {
 }
 
 impl Op {
+    fn is_within_depth(&self) -> bool {
+        match self {
+            Self::Set(value) | Self::Append(value) | Self::Overwrite(value) | Self::Combine(value) => is_within_depth(value),
+            Self::Patch(entries) => entries.values().all(is_within_depth),
+            Self::Put(items) => items.iter().all(is_within_depth),
+            Self::Remove(_) => true,
+        }
+    }
+
     /// The word for it in errors.
     pub(crate) fn verb(&self) -> &'static str {
         match self {
@@ -88,7 +97,11 @@ impl Update {
 
     /// An update of these changes, as they are.
     pub fn from_changes(changes: Vec<Change>) -> Self {
-        Self { changes, refused: None }
+        let deep = changes.iter().find(|change| !change.op.is_within_depth());
+        let refused = deep.map(|change| {
+            ValueError::new(format!("nested deeper than {DEPTH_MAX} levels; keep such data as text")).at_field(&change.field)
+        });
+        Self { changes, refused }
     }
 
     /// The field becomes `value`.

@@ -31,8 +31,11 @@ pub(crate) fn check(schema: &Schema, changes: &[Change]) -> Result<(), StateErro
 }
 
 fn check_messages(field: &str, items: &[Value]) -> Result<(), StateError> {
-    match items.iter().position(|item| !item.is_object()) {
-        Some(index) => Err(StateError::Misfit { field: format!("{field}[{index}]"), verb: "put of what is no object" }),
+    let no_message = |item: &Value| !item.is_object() || item.get("id").is_some_and(|id| !id.is_string() && !id.is_null());
+    match items.iter().position(no_message) {
+        Some(index) => {
+            Err(StateError::Misfit { field: format!("{field}[{index}]"), verb: "put of what is no object with a text as id" })
+        }
         None => Ok(()),
     }
 }
@@ -41,7 +44,7 @@ fn check_messages(field: &str, items: &[Value]) -> Result<(), StateError> {
 pub(crate) fn give_ids(schema: &Schema, changes: &mut [Change], origin: impl Fn() -> String) {
     let mut count = 0;
     for change in changes {
-        let Op::Put(items) = &mut change.op else { continue };
+        let (Op::Put(items) | Op::Overwrite(Value::Array(items))) = &mut change.op else { continue };
         if schema.field(&change.field).is_none_or(|f| f.rule != Rule::Messages) {
             continue;
         }

@@ -19,6 +19,7 @@ pub use change::{Change, FieldName, Op, Update};
 pub(crate) use merge::{check, give_ids, resolve};
 pub use message::{HasId, Message, Role, ToolCall};
 pub use schema::{Field, Rule, Schema};
+pub(crate) use value::is_within_depth;
 pub use value::{DEPTH_MAX, ValueError, to_value};
 pub use values::Values;
 

@@ -57,6 +57,18 @@ pub fn to_value<T: Serialize + ?Sized>(value: &T) -> Result<Value, ValueError> {
     value.serialize(Checked { depth_left: DEPTH_MAX })
 }
 
+/// Whether a value that is JSON already keeps to [`DEPTH_MAX`]. Looks no deeper than that.
+pub(crate) fn is_within_depth(value: &Value) -> bool {
+    fn within(value: &Value, left: usize) -> bool {
+        match value {
+            Value::Array(items) => left > 0 && items.iter().all(|item| within(item, left - 1)),
+            Value::Object(fields) => left > 0 && fields.values().all(|field| within(field, left - 1)),
+            _ => true,
+        }
+    }
+    within(value, DEPTH_MAX)
+}
+
 #[derive(Clone, Copy)]
 struct Checked {
     depth_left: usize,

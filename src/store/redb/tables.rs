@@ -125,6 +125,7 @@ pub(super) fn load(database: &Database, path: &Path, thread: &ThreadName) -> Res
     let record_bytes = appends.iter().map(|(_, bytes)| bytes.len() as u64).sum();
     let mut entries = decode_all(thread, &appends)?;
     entries.retain(|entry| entry.position >= from);
+    must_be_whole(database, path, thread, from, &entries)?;
     Ok(Loaded { snapshot, snapshot_bytes, entries, record_bytes })
 }
 
@@ -132,7 +133,34 @@ pub(super) fn read(database: &Database, path: &Path, thread: &ThreadName, from: 
     let appends = appends_from(database, thread, from).map_err(|e| io(path, "read", e))?;
     let mut entries = decode_all(thread, &appends)?;
     entries.retain(|entry| entry.position >= from);
+    must_be_whole(database, path, thread, from, &entries)?;
     Ok(entries)
+}
+
+/// The records from `from` to the end that the index knows: none may be missing in front or behind.
+fn must_be_whole(
+    database: &Database,
+    path: &Path,
+    thread: &ThreadName,
+    from: Position,
+    entries: &[Entry],
+) -> Result<(), StoreError> {
+    let known = || -> Result<u64, Io> {
+        let table = database.begin_read()?.open_table(THREADS)?;
+        Ok(match table.get(thread.as_str())? {
+            Some(info) => rmp_serde::from_slice::<ThreadInfo>(info.value())?.records,
+            None => 0,
+        })
+    };
+    let known = known().map_err(|e| io(path, "read", e))?;
+    let begins = entries.first().is_none_or(|first| first.position == from);
+    // Another append may have come in between the two reads.
+    let end = entries.last().map_or(from.0, |last| last.position.0 + 1);
+    if begins && (end >= known || from.0 >= known) {
+        return Ok(());
+    }
+    let position = if begins { Position(end) } else { from };
+    Err(codec::CodecError::Damaged { thread: thread.clone(), position, why: "it is missing".to_owned() }.into())
 }
 
 fn decode_all(thread: &ThreadName, appends: &[(Position, Vec<u8>)]) -> Result<Vec<Entry>, StoreError> {
