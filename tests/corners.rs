@@ -110,7 +110,7 @@ async fn a_replay_that_is_stored_at_its_end_finds_its_effects_again() {
     let dir = tempfile::tempdir().unwrap();
     let n = Arc::new(AtomicUsize::new(10)); // no hang
     let r = pay_runner(dir.path(), &n, true);
-    r.thread("t").run(Work::update().n(1)).await.unwrap();
+    r.thread("t").run(Work::update().n(1)).await.unwrap().done().unwrap();
     let h = r.thread("t").history().await.unwrap();
     let at = h.iter().find(|c| c.next.iter().any(|n| n.as_str() == "pay")).unwrap().position;
     drop(r);
@@ -133,7 +133,7 @@ async fn an_edit_is_stored_at_once_in_every_durability() {
         let dir = tempfile::tempdir().unwrap();
         let n = Arc::new(AtomicUsize::new(10));
         let r = pay_runner(dir.path(), &n, true);
-        r.thread("t").run(Work::update().n(1)).await.unwrap();
+        r.thread("t").run(Work::update().n(1)).await.unwrap().done().unwrap();
         r.thread("t").durability(d).update(Work::update().n(7), Some("pay")).await.unwrap();
         assert_eq!(r.thread("t").state().await.unwrap().values.n, 7, "{d:?}");
     }
@@ -167,7 +167,7 @@ async fn an_edit_of_an_input_checkpoint_is_the_same_live_and_folded() {
     let dir = tempfile::tempdir().unwrap();
     let n = Arc::new(AtomicUsize::new(10));
     let r = pay_runner(dir.path(), &n, true);
-    r.thread("t").run(Work::update().n(1).push_log("in")).await.unwrap();
+    r.thread("t").run(Work::update().n(1).push_log("in")).await.unwrap().done().unwrap();
     let h = r.thread("t").history().await.unwrap();
     let at = h.iter().find(|c| c.source == Source::Input).unwrap().position;
     r.thread("t").at(at).update(Work::update().push_log("edit"), Some("first")).await.unwrap();
@@ -332,7 +332,6 @@ async fn a_doubt_can_be_answered_before_the_thread_is_resumed() {
 
 #[tokio::test]
 async fn a_join_behind_an_error_handler_is_refused() {
-    let dir = tempfile::tempdir().unwrap();
     let bad =
         (|| async { Err::<WorkUpdate, _>(NodeError::new("x")) }).on_error(|| async { Ok(Work::update().push_log("handled")) });
     let g = Graph::<Work>::new("w")
@@ -352,7 +351,7 @@ async fn an_input_that_is_not_listed_is_no_checkpoint() {
     let dir = tempfile::tempdir().unwrap();
     let n = Arc::new(AtomicUsize::new(10));
     let r = pay_runner(dir.path(), &n, true);
-    r.thread("t").durability(Durability::Exit).run(Work::update().n(1)).await.unwrap();
+    r.thread("t").durability(Durability::Exit).run(Work::update().n(1)).await.unwrap().done().unwrap();
     let at = r.thread("t").log().await.unwrap().iter().find(|e| matches!(e.record, Record::Input(_))).unwrap().position;
     assert_eq!(r.thread("t").at(at).resume().await.unwrap_err().code(), "no-checkpoint");
     assert_eq!(r.thread("t").history().await.unwrap().len(), 1);

@@ -102,6 +102,9 @@ fn append_one(transaction: &WriteTransaction, append: &Append) -> Result<Result<
     Ok(Ok(Appended { record_bytes: records.len() as u64, snapshot_bytes }))
 }
 
+/// Appends by the position of their first record.
+type Appends = Vec<(Position, Vec<u8>)>;
+
 type Encoded = (Vec<u8>, Option<(Position, Vec<u8>)>);
 
 fn encode(append: &Append) -> Result<Encoded, codec::CodecError> {
@@ -121,42 +124,27 @@ pub(super) fn load(database: &Database, path: &Path, thread: &ThreadName) -> Res
         None => None,
     };
     let from = snapshot.as_ref().map_or(Position(0), |s| s.position());
-    let appends = appends_from(database, thread, from).map_err(|e| io(path, "read", e))?;
+    let (known, appends) = appends_from(database, thread, from).map_err(|e| io(path, "read", e))?;
     let record_bytes = appends.iter().map(|(_, bytes)| bytes.len() as u64).sum();
     let mut entries = decode_all(thread, &appends)?;
     entries.retain(|entry| entry.position >= from);
-    must_be_whole(database, path, thread, from, &entries)?;
+    must_be_whole(thread, from, known, &entries)?;
     Ok(Loaded { snapshot, snapshot_bytes, entries, record_bytes })
 }
 
 pub(super) fn read(database: &Database, path: &Path, thread: &ThreadName, from: Position) -> Result<Vec<Entry>, StoreError> {
-    let appends = appends_from(database, thread, from).map_err(|e| io(path, "read", e))?;
+    let (known, appends) = appends_from(database, thread, from).map_err(|e| io(path, "read", e))?;
     let mut entries = decode_all(thread, &appends)?;
     entries.retain(|entry| entry.position >= from);
-    must_be_whole(database, path, thread, from, &entries)?;
+    must_be_whole(thread, from, known, &entries)?;
     Ok(entries)
 }
 
 /// The records from `from` to the end that the index knows: none may be missing in front or behind.
-fn must_be_whole(
-    database: &Database,
-    path: &Path,
-    thread: &ThreadName,
-    from: Position,
-    entries: &[Entry],
-) -> Result<(), StoreError> {
-    let known = || -> Result<u64, Io> {
-        let table = database.begin_read()?.open_table(THREADS)?;
-        Ok(match table.get(thread.as_str())? {
-            Some(info) => rmp_serde::from_slice::<ThreadInfo>(info.value())?.records,
-            None => 0,
-        })
-    };
-    let known = known().map_err(|e| io(path, "read", e))?;
+fn must_be_whole(thread: &ThreadName, from: Position, known: u64, entries: &[Entry]) -> Result<(), StoreError> {
     let begins = entries.first().is_none_or(|first| first.position == from);
-    // Another append may have come in between the two reads.
     let end = entries.last().map_or(from.0, |last| last.position.0 + 1);
-    if begins && (end >= known || from.0 >= known) {
+    if begins && (end == known || from.0 >= known) {
         return Ok(());
     }
     let position = if begins { Position(end) } else { from };
@@ -189,10 +177,16 @@ fn newest_snapshot(database: &Database, thread: &ThreadName) -> Result<Option<(P
     })
 }
 
-/// The appends that hold records from `from` on. The read transaction ends here: a long one would keep dead pages alive.
-fn appends_from(database: &Database, thread: &ThreadName, from: Position) -> Result<Vec<(Position, Vec<u8>)>, Io> {
-    let table = database.begin_read()?.open_table(LOG)?;
+/// How many records there are, and the appends that hold those from `from` on, both as of one moment. The read transaction ends
+/// here: a long one would keep dead pages alive.
+fn appends_from(database: &Database, thread: &ThreadName, from: Position) -> Result<(u64, Appends), Io> {
+    let transaction = database.begin_read()?;
+    let (table, index) = (transaction.open_table(LOG)?, transaction.open_table(THREADS)?);
     let name = thread.as_str();
+    let known = match index.get(name)? {
+        Some(info) => rmp_serde::from_slice::<ThreadInfo>(info.value())?.records,
+        None => 0,
+    };
     // The append that holds `from` may begin before it.
     let first = match table.range((name, 0)..=(name, from.0))?.next_back() {
         Some(found) => found?.0.value().1,
@@ -203,7 +197,7 @@ fn appends_from(database: &Database, thread: &ThreadName, from: Position) -> Res
         let (key, value) = found?;
         appends.push((Position(key.value().1), value.value().to_vec()));
     }
-    Ok(appends)
+    Ok((known, appends))
 }
 
 pub(super) fn threads(
