@@ -201,3 +201,20 @@ async fn a_thread_of_another_graph_and_a_node_that_is_gone_are_errors() {
     assert_eq!(error.code(), "node-gone");
     assert!(error.to_string().contains("\"work\"") && error.to_string().contains("there are: toil"), "{error}");
 }
+
+#[tokio::test]
+async fn records_that_are_missing_in_front_or_behind_are_noticed() {
+    for missing in [0, 4] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let path = dir.path().join("s.redb");
+        trip(&path).thread("t").run(Trip::update().topic("x")).await.expect("it runs").done().expect("it ends");
+        let database = Database::open(&path).expect("it opens");
+        let write = database.begin_write().expect("a transaction");
+        let log = TableDefinition::<(&str, u64), &[u8]>::new("log");
+        write.open_table(log).expect("the table").remove(("t", missing)).expect("it is read").expect("it was there");
+        write.commit().expect("it is stored");
+        drop(database);
+        let error = trip(&path).thread("t").state().await.expect_err("a record is missing").to_string();
+        assert!(error.contains(&format!("record {missing} of thread \"t\" is damaged: it is missing")), "{error}");
+    }
+}

@@ -28,6 +28,7 @@ impl Machine {
         let branch = BranchId(self.folded.facts.forks + 1);
         self.record(Record::Forked(Forked { branch, parent, at: now }))?;
         self.live.fill(super::Live::Idle);
+        self.look = true;
         Ok(())
     }
 
@@ -144,6 +145,7 @@ impl Machine {
         };
         self.record(Record::Stepped(Box::new(stepped)))?;
         self.live = vec![super::Live::Idle; self.folded.facts.tasks.len()];
+        self.look = true;
         Ok(())
     }
 }

@@ -138,6 +138,8 @@ pub(crate) struct Machine {
     live: Vec<Live>,
     running: usize,
     running_by_node: HashMap<usize, usize>,
+    /// Whether a look at the tasks may find one to start. Without it, each end of a wide step would look at all of them.
+    look: bool,
     tasks_max: usize,
     durability: Durability,
     /// Nodes before and after which this run stops.
@@ -164,6 +166,7 @@ impl Machine {
             live,
             running: 0,
             running_by_node: HashMap::new(),
+            look: true,
             tasks_max: tasks_max.max(1),
             durability: Durability::Step,
             pauses,
@@ -211,6 +214,7 @@ impl Machine {
     pub(crate) fn delay_over(&mut self, index: usize, step: StepNumber, env: &Env<'_>) -> Step {
         if step == self.folded.facts.step_due() && self.live.get(index) == Some(&Live::Delayed) {
             self.live[index] = Live::Idle;
+            self.look = true;
             return self.go_on(env);
         }
         Ok(())
@@ -225,8 +229,8 @@ impl Machine {
     /// Starts what can start; when nothing is left to wait for, merges the step or ends the run.
     fn go_on(&mut self, env: &Env<'_>) -> Step {
         while !self.ended {
-            if !self.stopping {
-                self.start_ready();
+            if !self.stopping && self.look {
+                self.look = self.start_ready();
             }
             let busy = self.running > 0 || (!self.stopping && self.live.contains(&Live::Delayed));
             if busy {
@@ -289,13 +293,15 @@ impl Machine {
         !begun && facts.run.as_ref().is_some_and(|run| run.steps >= run.started.steps_max)
     }
 
-    fn start_ready(&mut self) {
+    /// Starts what may start. True: a cap holds something back, so that the next end makes room for it.
+    fn start_ready(&mut self) -> bool {
+        let mut held_back = false;
         if self.limit_reached() {
-            return;
+            return false;
         }
         for index in 0..self.live.len() {
             if self.running >= self.tasks_max {
-                return;
+                return true;
             }
             let facts = &self.folded.facts;
             if self.live[index] != Live::Idle || facts.tasks[index].status != TaskStatus::Open {
@@ -304,11 +310,16 @@ impl Machine {
             let task = facts.task_id(index);
             let Some(node) = self.shape.index(&task.node) else { continue };
             let running = self.running_by_node.get(&node).copied().unwrap_or(0);
-            if facts.waits(&task) || self.shape.nodes[node].policy.concurrency.is_some_and(|max| running >= max) {
+            if facts.waits(&task) {
+                continue;
+            }
+            if self.shape.nodes[node].policy.concurrency.is_some_and(|max| running >= max) {
+                held_back = true;
                 continue;
             }
             self.start(index, node, task);
         }
+        held_back
     }
 
     fn start(&mut self, index: usize, node: usize, task: TaskId) {

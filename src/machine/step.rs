@@ -68,6 +68,7 @@ impl Machine {
         self.records.push(Record::Stepped(Box::new(stepped)));
         self.live.clear();
         self.live.resize(self.folded.facts.tasks.len(), Live::Idle);
+        self.look = true;
     }
 
     /// What is due after an edit that stands for a node, for the start or for the end.

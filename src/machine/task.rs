@@ -6,7 +6,7 @@ use super::{Command, Env, Live, Machine, Step};
 use crate::error::{Class, Failure, Origin};
 use crate::graph::NodeShape;
 use crate::id::{EffectId, NodeName, QuestionId, StepNumber, TaskId};
-use crate::log::{AttemptFailed, Cost, Doubt, QuestionSpec, Record, Target, TaskDone, TaskFailed};
+use crate::log::{AttemptFailed, Cost, Doubt, QuestionSpec, Record, Target, TaskDone, TaskFailed, TaskStatus};
 use crate::state::{Change, DEPTH_MAX, check, give_ids, is_within_depth};
 
 /// How an attempt ended.
@@ -40,6 +40,8 @@ impl Machine {
             *running -= 1;
         }
         self.settle(index, task, attempt, end, cost, env)?;
+        // Its error handler may have to start.
+        self.look |= self.folded.facts.tasks[index].status == TaskStatus::Open;
         self.go_on(env)
     }
 
