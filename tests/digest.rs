@@ -107,14 +107,17 @@ fn is_recorded(line: &str) -> bool {
     ["list", "read ", "summary", "draft"].iter().any(|word| line.starts_with(word))
 }
 
+const DOCUMENTS: usize = 11;
+
 #[test]
 fn killed_at_ten_recorded_positions_it_ends_with_the_same_digest_and_reads_each_document_once() {
     let options = ["--parallel", "1", "--answer", "approve"];
-    let undisturbed = Desk::with(9);
+    // More documents than kills, so that every kill falls into work that is going on.
+    let undisturbed = Desk::with(DOCUMENTS);
     let output = undisturbed.run(&options);
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
 
-    let desk = Desk::with(9);
+    let desk = Desk::with(DOCUMENTS);
     let (mut kills, mut read) = (0, Vec::new());
     while kills < 10 {
         let mut process = Process::start(&mut desk.command(&options));
@@ -128,7 +131,7 @@ fn killed_at_ten_recorded_positions_it_ends_with_the_same_digest_and_reads_each_
         process.kill();
         // What it said before it was gone counts too.
         read.extend(lines.filter_map(|line| line.strip_prefix("reading ").map(str::to_owned)));
-        assert!(recorded.is_some() && alive, "there are ten positions: list, nine documents");
+        assert!(recorded.is_some() && alive, "there are ten positions: list, and nine of the documents");
         kills += 1;
     }
     let output = desk.run(&options);
@@ -146,9 +149,9 @@ fn killed_at_ten_recorded_positions_it_ends_with_the_same_digest_and_reads_each_
             *records.entry(&*done.effect.key).or_default() += 1;
         }
     }
-    assert_eq!(records["read"], 9, "every document was read and recorded once");
+    assert_eq!(records["read"], DOCUMENTS, "every document was read and recorded once");
     tell(&format!("kills at recorded positions: {kills}; documents opened: {} times", read.len()));
-    assert!(read.len() <= 9 + kills, "{read:?}");
+    assert!(read.len() <= DOCUMENTS + kills, "{read:?}");
 }
 
 /// Answers every request but these.
