@@ -211,6 +211,17 @@ pub enum Origin {
     Goto,
 }
 
+impl Origin {
+    /// The code of the error that a run fails with.
+    pub(crate) fn code(self) -> &'static str {
+        match self {
+            Self::Update => "update-refused",
+            Self::Goto => "goto",
+            Self::Node | Self::Panic | Self::Timeout => "node-failed",
+        }
+    }
+}
+
 /// A failure as it is recorded: the text of the error and of its causes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Failure {

@@ -9,9 +9,9 @@ use super::plan::{END, EdgeKind, Plan, START};
 pub(crate) fn mermaid<S>(plan: &Plan<S>) -> String {
     let mut text = String::from("flowchart TD\n    START([start])\n");
     for node in &plan.nodes {
-        let label = label(node.name.as_str(), node.unguarded.as_deref());
+        let label = label(node.name.as_str(), node.node.unguarded.as_deref());
         let id = id(plan, node.name.as_str());
-        let (open, close) = match (&node.handler, node.irreversible) {
+        let (open, close) = match (&node.node.handler, node.node.irreversible) {
             (Handler::Question(_), _) => ("{{", "}}"),
             (_, true) => ("[[", "]]"),
             _ => ("[", "]"),
@@ -34,7 +34,7 @@ pub(crate) fn mermaid<S>(plan: &Plan<S>) -> String {
         let _ = writeln!(text, "    J{number} --> {}", id(plan, join.to.as_str()));
     }
     for node in &plan.nodes {
-        for to in node.leads_to.iter().chain(&node.on_error_leads_to) {
+        for to in node.node.gotos() {
             let _ = writeln!(text, "    {} -.-> {}", id(plan, node.name.as_str()), id(plan, to.as_str()));
         }
     }
@@ -51,12 +51,12 @@ pub(crate) fn mermaid<S>(plan: &Plan<S>) -> String {
 pub(crate) fn dot<S>(plan: &Plan<S>) -> String {
     let mut text = format!("digraph {:?} {{\n    START [shape=circle];\n", plan.name);
     for node in &plan.nodes {
-        let shape = match (&node.handler, node.irreversible) {
+        let shape = match (&node.node.handler, node.node.irreversible) {
             (Handler::Question(_), _) => "hexagon",
             (_, true) => "box3d",
             _ => "box",
         };
-        let label = label(node.name.as_str(), node.unguarded.as_deref()).replace("<br/>", "\\n").replace("#quot;", "\\\"");
+        let label = label(node.name.as_str(), node.node.unguarded.as_deref()).replace("<br/>", "\\n").replace("#quot;", "\\\"");
         let _ = writeln!(text, "    {} [shape={shape}, label=\"{label}\"];", id(plan, node.name.as_str()));
     }
     text.push_str("    END [shape=doublecircle];\n");

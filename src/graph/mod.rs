@@ -146,21 +146,7 @@ impl<S: State> GraphBuilder<S> {
 
     /// Adds a node: an async function or closure, see [`IntoNode`].
     pub fn node<Args>(mut self, name: &str, node: impl IntoNode<S, Args>) -> Self {
-        let Node { handler, policy, payload, irreversible, unguarded, reads, leads_to, on_error, on_error_leads_to } =
-            node.into_node();
-        let name = name.into();
-        let node = DeclaredNode {
-            name,
-            handler,
-            policy,
-            payload,
-            irreversible,
-            unguarded,
-            reads,
-            leads_to,
-            on_error,
-            on_error_leads_to,
-        };
+        let node = DeclaredNode { name: name.into(), node: node.into_node() };
         self.plan.nodes.push(node);
         self
     }
@@ -239,7 +225,7 @@ impl<S: State> GraphBuilder<S> {
         let name = NodeName::from(question);
         let apply = Arc::new(move |state: &S, reason: String| apply(state, reason).into());
         for node in self.plan.nodes.iter_mut().filter(|n| n.name == name) {
-            if let Handler::Question(node) = &mut node.handler {
+            if let Handler::Question(node) = &mut node.node.handler {
                 node.refused = Some(apply.clone());
             }
         }
@@ -268,7 +254,7 @@ impl<S: State> GraphBuilder<S> {
         });
         let schema = schemars::schema_for!(T).to_value();
         for node in self.plan.nodes.iter_mut().filter(|n| n.name == name) {
-            if let Handler::Question(node) = &mut node.handler {
+            if let Handler::Question(node) = &mut node.node.handler {
                 node.take = Some(Take { schema: schema.clone(), apply: apply.clone() });
             }
         }
@@ -356,7 +342,11 @@ impl<S: State> GraphBuilder<S> {
         let output = self.plan.output;
         let nodes = self.plan.nodes.into_iter();
         let handlers = nodes
-            .map(|node| Handlers { node: node.handler, on_error: node.on_error, sees: node.reads.or_else(|| all.clone()) })
+            .map(|DeclaredNode { node, .. }| Handlers {
+                node: node.handler,
+                on_error: node.on_error,
+                sees: node.reads.or_else(|| all.clone()),
+            })
             .collect();
         Ok(Graph { shape: Arc::new(shape), handlers, output, mermaid, dot, lints })
     }
@@ -410,10 +400,10 @@ fn shape_of<S>(plan: &Plan<S>, schema: Schema) -> Shape {
     };
     let shape = |n: &DeclaredNode<S>| NodeShape {
         name: n.name.clone(),
-        policy: n.policy.clone(),
+        policy: n.node.policy.clone(),
         exits: exits(n.name.as_str()),
-        leads_to: n.leads_to.clone(),
-        on_error_leads_to: n.on_error_leads_to.clone(),
+        leads_to: n.node.leads_to.clone(),
+        on_error_leads_to: n.node.on_error_leads_to.clone(),
     };
     let nodes = plan.nodes.iter().map(shape).collect();
     let (input, pauses) = (plan.input.clone(), plan.pauses.clone());

@@ -133,6 +133,13 @@ impl<S> Node<S> {
     }
 }
 
+impl<S> Node<S> {
+    /// Where the node or its error handler may go by itself.
+    pub(crate) fn gotos(&self) -> impl Iterator<Item = &NodeName> {
+        self.leads_to.iter().chain(&self.on_error_leads_to)
+    }
+}
+
 impl<S> fmt::Debug for Node<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Node").field("policy", &self.policy).field("payload", &self.payload).finish_non_exhaustive()

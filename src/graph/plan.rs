@@ -1,9 +1,8 @@
 //! A graph as it was declared, before anything was checked.
 
 use crate::id::NodeName;
-use crate::policy::NodePolicy;
 
-use super::node::{Handler, PayloadType};
+use super::node::{Node, PayloadType};
 use super::shape::RouteFn;
 
 /// Where every run begins.
@@ -16,17 +15,7 @@ pub(crate) const REJECTED: &str = "rejected";
 
 pub(crate) struct DeclaredNode<S> {
     pub(crate) name: NodeName,
-    pub(crate) handler: Handler<S>,
-    pub(crate) policy: NodePolicy,
-    pub(crate) payload: Option<PayloadType>,
-    pub(crate) irreversible: bool,
-    pub(crate) unguarded: Option<String>,
-    pub(crate) reads: Option<Vec<String>>,
-    /// Where the node itself may go.
-    pub(crate) leads_to: Vec<NodeName>,
-    pub(crate) on_error: Option<Handler<S>>,
-    /// Where its error handler may go.
-    pub(crate) on_error_leads_to: Vec<NodeName>,
+    pub(crate) node: Node<S>,
 }
 
 /// How an edge is taken.
@@ -112,12 +101,7 @@ impl<S> Plan<S> {
             lines.extend(route.to.iter().map(|to| Line { from: &route.from, to, certain, approved: false }));
         }
         for node in &self.nodes {
-            lines.extend(node.leads_to.iter().chain(&node.on_error_leads_to).map(|to| Line {
-                from: &node.name,
-                to,
-                certain: false,
-                approved: false,
-            }));
+            lines.extend(node.node.gotos().map(|to| Line { from: &node.name, to, certain: false, approved: false }));
         }
         lines
     }

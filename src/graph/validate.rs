@@ -120,7 +120,7 @@ fn edge_ends<S>(plan: &Plan<S>) -> Vec<Mistake> {
             TakeKind::Refused => ("refused", "an approval", true),
             TakeKind::Answered => ("answered", "a free question", false),
         };
-        match plan.node(node).map(|n| &n.handler) {
+        match plan.node(node).map(|n| &n.node.handler) {
             Some(Handler::Question(question)) if question.is_approval == approval => {}
             _ => {
                 let what = format!("`.{method}(\"{node}\", ..)` needs a question node \"{node}\" that asks {asks}");
@@ -164,7 +164,7 @@ fn all_ends<S>(plan: &Plan<S>) -> Vec<(&NodeName, &NodeName, &'static str)> {
         ends.extend(route.to.iter().map(|to| (&route.from, to, what)));
     }
     for node in &plan.nodes {
-        ends.extend(node.leads_to.iter().chain(&node.on_error_leads_to).map(|to| (&node.name, to, "goto")));
+        ends.extend(node.node.gotos().map(|to| (&node.name, to, "goto")));
     }
     ends
 }
@@ -206,7 +206,7 @@ fn two_ways_on<S>(plan: &Plan<S>) -> Vec<Mistake> {
             || plan.routes.iter().any(|r| r.from == *name)
             || plan.joins.iter().any(|j| j.from.contains(name))
     };
-    let both = plan.nodes.iter().filter(|node| !node.leads_to.is_empty() && has_edges(&node.name));
+    let both = plan.nodes.iter().filter(|node| !node.node.leads_to.is_empty() && has_edges(&node.name));
     both.map(|node| {
         let what = format!("\"{}\" has edges and says itself where to go", node.name);
         Mistake::new("two-ways-on", what, "keep the edges, or `.leads_to(..)` with every target")
@@ -216,7 +216,7 @@ fn two_ways_on<S>(plan: &Plan<S>) -> Vec<Mistake> {
 
 /// Names of fields and of nodes to stop at.
 fn fields<S>(plan: &Plan<S>, schema: &Schema) -> Vec<Mistake> {
-    let reads = plan.nodes.iter().filter_map(|node| node.reads.as_ref());
+    let reads = plan.nodes.iter().filter_map(|node| node.node.reads.as_ref());
     let named = plan.input.iter().chain(&plan.output).chain(reads).flatten();
     let mut mistakes: Vec<Mistake> = named
         .filter(|name| schema.field(name).is_none())
@@ -236,7 +236,7 @@ fn questions<S>(plan: &Plan<S>) -> Vec<Mistake> {
     for node in &plan.nodes {
         let name = &node.name;
         let labelled = |label| plan.edges.iter().any(|e| e.from == *name && e.kind == EdgeKind::Label(label));
-        let is_approval = matches!(&node.handler, Handler::Question(question) if question.is_approval);
+        let is_approval = matches!(&node.node.handler, Handler::Question(question) if question.is_approval);
         for label in [APPROVED, REJECTED] {
             if is_approval && !labelled(label) {
                 let what = format!("the approval \"{name}\" does not say where it leads when it is {label}");
@@ -251,7 +251,7 @@ fn questions<S>(plan: &Plan<S>) -> Vec<Mistake> {
                 mistakes.push(Mistake::new("no-approval", what, "use `.edge`, or let the node be a question with an `Approval`"));
             }
         }
-        if let Handler::Question(question) = &node.handler
+        if let Handler::Question(question) = &node.node.handler
             && !is_approval
             && question.take.is_none()
         {
@@ -271,7 +271,7 @@ fn payloads<S>(plan: &Plan<S>) -> Vec<Mistake> {
         let by_edge = plan.edges.iter().any(|edge| edge.to == *name)
             || plan.joins.iter().any(|join| join.to == *name)
             || plan.routes.iter().any(|route| route.sends.is_none() && !route.is_branch && route.to.contains(name));
-        match node.payload {
+        match node.node.payload {
             Some(payload) if by_edge => {
                 let what = format!("\"{name}\" takes a {}, but an edge brings it none", payload.name);
                 mistakes.push(Mistake::new("no-payload", what, "lead to it by `.fan_out`, or let it take a View of the state"));
@@ -304,7 +304,7 @@ fn ways<S>(plan: &Plan<S>) -> Vec<Mistake> {
             mistakes.push(Mistake::new("unreachable-node", what, "add an edge to it, or remove it"));
         }
         // What an approval misses is told elsewhere.
-        let approval = matches!(&node.handler, Handler::Question(question) if question.is_approval);
+        let approval = matches!(&node.node.handler, Handler::Question(question) if question.is_approval);
         if !lines.iter().any(|line| line.from == name) && !approval {
             let what = format!("\"{name}\" leads nowhere");
             mistakes.push(Mistake::new(
@@ -343,7 +343,8 @@ fn starving_joins<S>(plan: &Plan<S>) -> Vec<Mistake> {
     let choices = choices(plan, &start);
     let mut mistakes = Vec::new();
     for join in plan.joins.iter().filter(|join| join.from.len() > 1) {
-        if let Some(handled) = join.from.iter().find(|source| plan.node(source).is_some_and(|node| node.on_error.is_some())) {
+        if let Some(handled) = join.from.iter().find(|source| plan.node(source).is_some_and(|node| node.node.on_error.is_some()))
+        {
             let what = format!(
                 "the join before \"{}\" can wait for ever: \"{handled}\" has an error handler, which takes the place of its edges",
                 shown(&join.to)
@@ -380,7 +381,7 @@ fn starving_joins<S>(plan: &Plan<S>) -> Vec<Mistake> {
 fn choices<'p, S>(plan: &'p Plan<S>, start: &'p NodeName) -> BTreeSet<Vec<&'p NodeName>> {
     let mut choices = BTreeSet::from([vec![start]]);
     choices.extend(plan.routes.iter().filter(|route| route.sends.is_none()).flat_map(|route| &route.to).map(|to| vec![to]));
-    choices.extend(plan.nodes.iter().flat_map(|node| node.leads_to.iter().chain(&node.on_error_leads_to)).map(|to| vec![to]));
+    choices.extend(plan.nodes.iter().flat_map(|node| node.node.gotos()).map(|to| vec![to]));
     for edge in plan.edges.iter().filter(|edge| edge.kind != EdgeKind::Always) {
         let together = plan.edges.iter().filter(|other| other.from == edge.from && other.kind == edge.kind);
         choices.insert(together.map(|other| &other.to).collect());
@@ -414,7 +415,7 @@ fn unguarded<S>(plan: &Plan<S>) -> Vec<Mistake> {
             }
         }
     }
-    let risky = plan.nodes.iter().filter(|n| n.irreversible && n.unguarded.is_none());
+    let risky = plan.nodes.iter().filter(|n| n.node.irreversible && n.node.unguarded.is_none());
     risky
         .filter(|node| came_from.contains_key(node.name.as_str()))
         .map(|node| unguarded_mistake(&node.name, &came_from))

@@ -86,12 +86,7 @@ fn note(tasks: &mut [TaskState], answered: &mut HashSet<TaskId>, record: &Record
         }
         Record::TaskDone(done) => of(tasks, &done.task, &|state| state.error = None),
         Record::TaskFailed(failed) if !failed.handled => {
-            let code = match failed.failure.origin {
-                crate::error::Origin::Update => "update-refused",
-                crate::error::Origin::Goto => "goto",
-                _ => "node-failed",
-            };
-            of(tasks, &failed.task, &|state| state.error = Some(code.to_owned()));
+            of(tasks, &failed.task, &|state| state.error = Some(failed.failure.origin.code().to_owned()));
         }
         Record::RunEnded(ended) => {
             if let RunOutcome::Failed(fault) = &ended.outcome

@@ -18,7 +18,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
-use crate::error::{Failure, Origin};
+use crate::error::Failure;
 use crate::graph::{Pauses, Shape};
 use crate::id::{NodeName, StepNumber, TaskId, ThreadName};
 use crate::log::{Durability, Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, TaskStatus};
@@ -96,11 +96,7 @@ impl RunFailure {
     /// The word for it that stays the same.
     pub(crate) fn code(&self) -> &'static str {
         match self {
-            Self::Node { failure, .. } => match failure.origin {
-                Origin::Update => "update-refused",
-                Origin::Goto => "goto",
-                _ => "node-failed",
-            },
+            Self::Node { failure, .. } => failure.origin.code(),
             Self::StepLimit { .. } => "step-limit",
             Self::Merge { source: StateError::UnknownMessage { .. }, .. } => "unknown-message",
             Self::Merge { .. } => "merge-conflict",

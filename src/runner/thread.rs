@@ -370,13 +370,7 @@ impl<S: State> Thread<S> {
             return self.open_line(&store.read(name, Position(0)).await?, SnapshotMeter::new(record_bytes, snapshot_bytes));
         }
         let stored = snapshot.as_ref().and_then(Snapshot::schema).or_else(|| entries.first().and_then(schema_of));
-        let folded = self.fold::<S>(snapshot, &entries, stored.as_ref()).map_err(|error| match (error, &stored) {
-            (FoldError::State(source), Some(stored)) => Error::shape(name, stored, &self.inner.shape().schema, source),
-            (error, _) => Error::damaged(name, error),
-        })?;
-        if let Some(opened) = &folded.facts.opened {
-            self.check_graph(name, &opened.graph)?;
-        }
+        let folded = self.accept(self.fold(snapshot, &entries), stored.as_ref())?;
         Ok(Opened { folded, meter: SnapshotMeter::new(record_bytes, snapshot_bytes) })
     }
 
@@ -389,41 +383,34 @@ impl<S: State> Thread<S> {
                 return Err(Error::no_checkpoint(name, at));
             }
         }
-        let schema = &self.inner.shape().schema;
-        let stored = entries.first().and_then(schema_of).filter(|stored| *stored != **schema);
-        let folded = fold_line(self.fresh(), entries, self.at).and_then(|folded| {
-            if let Some(stored) = &stored {
-                S::decode(schema, folded.state.values(stored)?)?;
-            }
-            Ok(folded)
-        });
-        let folded = folded.map_err(|error| match (error, &stored) {
+        let folded = self.accept(fold_line(self.fresh(), entries, self.at), entries.first().and_then(schema_of).as_ref())?;
+        Ok(Opened { folded, meter })
+    }
+
+    fn fold(&self, snapshot: Option<Snapshot>, entries: &[Entry]) -> Result<Folded, FoldError> {
+        let mut folded = match snapshot {
+            Some(snapshot) => snapshot.restore::<S>(Arc::clone(&self.inner.shape().schema))?,
+            None => self.fresh(),
+        };
+        entries.iter().try_for_each(|entry| folded.fold(&entry.record))?;
+        Ok(folded)
+    }
+
+    /// Accepts what was read if it fits this program's state and graph.
+    fn accept(&self, read: Result<Folded, FoldError>, stored: Option<&Schema>) -> Result<Folded, Error> {
+        let (name, schema) = (self.name()?, &self.inner.shape().schema);
+        let fits = |folded: &Folded| match stored.filter(|stored| **stored != **schema) {
+            // A field that the stored thread never had must have a serde default: no field becomes empty by itself.
+            Some(stored) => S::decode(schema, folded.state.values(stored)?).map(|_| ()),
+            None => Ok(()),
+        };
+        let folded = read.and_then(|folded| fits(&folded).map(|()| folded).map_err(FoldError::from));
+        let folded = folded.map_err(|error| match (error, stored) {
             (FoldError::State(source), Some(stored)) => Error::shape(name, stored, schema, source),
             (error, _) => Error::damaged(name, error),
         })?;
         if let Some(opened) = &folded.facts.opened {
             self.check_graph(name, &opened.graph)?;
-        }
-        Ok(Opened { folded, meter })
-    }
-
-    fn fold<T: State>(
-        &self,
-        snapshot: Option<Snapshot>,
-        entries: &[Entry],
-        stored: Option<&Schema>,
-    ) -> Result<Folded, FoldError> {
-        let schema = &self.inner.shape().schema;
-        let mut folded = match snapshot {
-            Some(snapshot) => snapshot.restore::<T>(Arc::clone(schema))?,
-            None => self.fresh(),
-        };
-        for entry in entries {
-            folded.fold(&entry.record)?;
-        }
-        if let Some(stored) = stored.filter(|stored| **stored != **schema) {
-            // A field that the stored thread never had must have a serde default: no field becomes empty by itself.
-            T::decode(schema, folded.state.values(stored)?)?;
         }
         Ok(folded)
     }
