@@ -30,6 +30,6 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let scenario: Scenario = serde_json::from_str(&std::fs::read_to_string(&path)?)?;
     let folder = tempfile::tempdir()?;
     let store = if redb { StoreKind::Redb(folder.path().to_owned()) } else { StoreKind::Memory };
-    println!("{}", run(&scenario, &store).await);
+    println!("{}", run(&scenario, &store, None).await);
     Ok(())
 }

@@ -105,12 +105,12 @@ fn model() -> Result<Arc<dyn ChatModel>, Box<dyn Error>> {
 async fn watch(mut events: Events<Digest>) -> Result<Outcome<Digest>, ferrata::Error> {
     while let Some(event) = events.next().await {
         match event {
-            Event::Update { node, changes } => match documents::of_finding(&changes) {
-                Some(document) => println!("{node} {document}"),
-                None => println!("{node}"),
+            Event::Update { task, changes, .. } => match documents::of_finding(&changes) {
+                Some(document) => println!("{} {document}", task.node),
+                None => println!("{}", task.node),
             },
-            Event::Failed { node, attempt, failure, again: true } => {
-                eprintln!("{node}, attempt {attempt}: {failure}; it is tried again")
+            Event::Failed { task, attempt, failure, again: true } => {
+                eprintln!("{}, attempt {attempt}: {failure}; it is tried again", task.node)
             }
             Event::Custom { value, .. } => println!("{}", value.as_str().unwrap_or_default()),
             _ => {}

@@ -119,6 +119,11 @@ impl StepNumber {
     pub fn next(self) -> Self {
         Self(self.0 + 1)
     }
+
+    /// The number before this one.
+    pub(crate) fn before(self) -> Self {
+        Self(self.0 - 1)
+    }
 }
 
 macro_rules! uuid_id {
@@ -169,6 +174,50 @@ pub struct Frame {
     /// Send index of the outer task.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub send: Option<u32>,
+    /// Key of the graph that the node calls; absent where the node is a subgraph itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<Arc<str>>,
+    /// Counts the calls of one graph in one attempt, from 0.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub call: u32,
+    /// Whether the node's error handler calls it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_error: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
+fn is_zero(count: &u32) -> bool {
+    *count == 0
+}
+
+impl Frame {
+    /// What the graph is declared as: the key it is called by, or the node's name.
+    pub fn key(&self) -> &str {
+        self.graph.as_deref().unwrap_or(self.node.as_str())
+    }
+
+    fn is_of(&self, task: &TaskId) -> bool {
+        self.node == task.node && self.step.is_none_or(|step| (step, self.send) == (task.step, task.send))
+    }
+}
+
+impl fmt::Display for Frame {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.node)?;
+        if let Some(step) = self.step {
+            write!(f, "@{}", step.0)?;
+        }
+        if let Some(send) = self.send {
+            write!(f, "#{send}")?;
+        }
+        if let Some(graph) = &self.graph {
+            write!(f, ".{graph}")?;
+        }
+        if self.call > 0 {
+            write!(f, ".{}", self.call)?;
+        }
+        f.write_str(if self.on_error { "!/" } else { "/" })
+    }
 }
 
 /// Where a graph runs: the outer tasks that lead to it, none for the outermost graph.
@@ -187,7 +236,57 @@ impl Path {
 
     /// Whether this is the outermost graph.
     pub fn is_root(&self) -> bool {
-        self.frames().is_empty()
+        self.0.is_none()
+    }
+
+    /// Where the graph runs that contains this one; `None` for the outermost graph.
+    #[must_use]
+    pub fn outer(&self) -> Option<Self> {
+        let (_, outer) = self.frames().split_last()?;
+        Some(if outer.is_empty() { Self::ROOT } else { Self(Some(outer.into())) })
+    }
+
+    /// Whether this is `other`, or lies inside it.
+    pub fn is_within(&self, other: &Self) -> bool {
+        self.frames().starts_with(other.frames())
+    }
+
+    /// Whether it lies inside that task, however deep.
+    pub(crate) fn is_inside(&self, task: &TaskId) -> bool {
+        self.is_within(&task.path) && self.frames().get(task.path.frames().len()).is_some_and(|frame| frame.is_of(task))
+    }
+
+    /// The outermost frames of it.
+    #[must_use]
+    pub fn to_depth(&self, depth: usize) -> Self {
+        if depth >= self.frames().len() {
+            self.clone()
+        } else if depth == 0 {
+            Self::ROOT
+        } else {
+            Self(Some(self.frames()[..depth].into()))
+        }
+    }
+
+    /// Whether the graphs between `outer` and this one keep their state between calls.
+    pub(crate) fn is_continued(&self, outer: &Self) -> bool {
+        self.frames()[outer.frames().len().min(self.frames().len())..].iter().all(|frame| frame.step.is_none())
+    }
+
+    /// A graph inside this one.
+    pub(crate) fn inner(&self, frame: Frame) -> Self {
+        Self(Some(self.frames().iter().cloned().chain([frame]).collect()))
+    }
+
+    /// Whether it belongs to a task that is merged once that step of `outer` is.
+    pub(crate) fn is_settled(&self, outer: &Self, step: StepNumber) -> bool {
+        self.is_within(outer) && self.frames().get(outer.frames().len()).is_some_and(|f| f.step.is_some_and(|own| own <= step))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.frames().iter().try_for_each(|frame| frame.fmt(f))
     }
 }
 
@@ -211,17 +310,7 @@ pub struct TaskId {
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.branch.0)?;
-        for frame in self.path.frames() {
-            write!(f, "{}", frame.node)?;
-            if let Some(step) = frame.step {
-                write!(f, "@{}", step.0)?;
-            }
-            if let Some(send) = frame.send {
-                write!(f, "#{send}")?;
-            }
-            f.write_str("/")?;
-        }
-        write!(f, "{}@{}", self.node, self.step.0)?;
+        write!(f, "{}{}@{}", self.path, self.node, self.step.0)?;
         self.send.map_or(Ok(()), |send| write!(f, "#{send}"))
     }
 }

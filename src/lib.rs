@@ -89,7 +89,9 @@ pub use id::{
 };
 pub use log::{Durability, Question, QuestionKind, Target};
 pub use policy::Retry;
-pub use runner::{Checkpoint, Context, Effect, Error, Event, Events, FromTask, Outcome, Runner, Suspension, Thread, ThreadState};
+pub use runner::{
+    Checkpoint, Context, Effect, Error, Event, Events, FromTask, Inside, Mode, Outcome, Runner, Suspension, Thread, ThreadState,
+};
 pub use state::{State, StaticState, View};
 
 /// For the derives only.

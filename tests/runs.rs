@@ -426,15 +426,25 @@ async fn a_stream_tells_what_is_durable_and_ends_with_the_outcome() {
     let mut seen = Vec::new();
     while let Some(event) = events.next().await {
         seen.push(match event {
-            Event::TaskStarted { node, attempt } => format!("{node} starts, attempt {attempt}"),
-            Event::Custom { node, value } => format!("{node} tells {value}"),
-            Event::Update { node, changes } => format!("{node} writes {}", changes[0].field),
+            Event::TaskStarted { task, attempt, .. } => format!("{} starts, attempt {attempt}", task.node),
+            Event::Custom { task, value } => format!("{} tells {value}", task.node),
+            Event::Update { task, changes, .. } => format!("{} writes {}", task.node, changes[0].field),
+            Event::Checkpoint { position, step, .. } => format!("checkpoint {} at {}", step.0, position.0),
             Event::Values { step, state } => format!("step {}: n {}, {:?}", step.0, state.n, state.log),
             other => format!("{other:?}"),
         });
     }
-    let expected = ["step 0: n 7, []", "a starts, attempt 1", "a tells \"half way\"", "a writes log", "step 1: n 7, [\"a\"]"]
-        .map(str::to_owned);
+    let expected = [
+        "step 0: n 7, []",
+        "checkpoint -1 at 2",
+        "checkpoint 0 at 3",
+        "a starts, attempt 1",
+        "a tells \"half way\"",
+        "a writes log",
+        "step 1: n 7, [\"a\"]",
+        "checkpoint 1 at 5",
+    ]
+    .map(str::to_owned);
     assert_eq!(seen, expected);
     assert!(matches!(events.outcome().await, Ok(Outcome::Done(_))));
 }

@@ -37,7 +37,7 @@ async fn command(thread: &Thread, fields: &Fields, command: &Command) -> Result<
         return Err(Failure::Unsupported("a goto from outside"));
     }
     if let Some(update) = update {
-        runs::edit(thread, changes(fields, plain(update)), None).await?;
+        runs::edit(thread, &[], changes(fields, plain(update)), None).await?;
     }
     match (update, answer) {
         (None, None) => Err(Failure::Refused("EmptyInput")),
@@ -60,7 +60,7 @@ async fn resume(thread: &Thread, answer: &Value) -> Result<Begin, Failure> {
 
 /// The thread as if the checkpoint that `at` picks were the newest.
 pub(crate) async fn back(thread: &Thread, at: &At) -> Result<Thread, Failure> {
-    let shot = find(runs::history(thread).await?, at)?;
+    let shot = find(runs::history(thread, &[]).await?, at)?;
     match shot.position {
         Some(position) => Ok(runs::at(thread, position)),
         None => Err(Failure::Refused("NoSuchCheckpoint")),

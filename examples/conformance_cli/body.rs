@@ -1,6 +1,6 @@
 //! Runs the body of a node: operation after operation, collecting one update.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -26,18 +26,26 @@ pub(crate) struct Body {
     pub(crate) name: String,
     pub(crate) ops: Vec<Op>,
     pub(crate) fields: Fields,
+    /// Those of the graph outside, if there is one.
+    pub(crate) parent: Option<Fields>,
+    /// Those of all graphs, for calls.
+    pub(crate) graphs: BTreeMap<String, Fields>,
+    /// The fields in which it sees how many steps are left.
+    pub(crate) steps_left: Vec<String>,
     pub(crate) world: Arc<World>,
 }
 
 impl Body {
     /// Runs from the first operation to the last, or to the one that ends the body.
-    pub(crate) async fn run(&self, input: Map<String, Value>, context: Context) -> Result<Returned, NodeError> {
+    pub(crate) async fn run(&self, mut input: Map<String, Value>, context: Context) -> Result<Returned, NodeError> {
         self.world.started(&self.name);
+        input.extend(self.steps_left.iter().map(|field| (field.clone(), context.steps_left().into())));
         engine::tell_start(&context, &input)?;
         let scope = Scope { fields: input, ..Scope::default() };
-        let mut task = Task { body: self, context, scope, collected: Collected::new(), goto: Vec::new() };
+        let mut task = Task { body: self, context, scope, collected: Collected::new(), goto: Vec::new(), to_parent: false };
         task.all(&self.ops).await?;
-        Ok(Returned { changes: changes(&self.fields, task.collected), goto: task.goto })
+        let fields = self.parent.as_ref().filter(|_| task.to_parent).unwrap_or(&self.fields);
+        Ok(Returned { changes: changes(fields, task.collected), goto: task.goto, to_parent: task.to_parent })
     }
 }
 
@@ -57,6 +65,7 @@ struct Task<'b> {
     scope: Scope,
     collected: Collected,
     goto: Vec<Target>,
+    to_parent: bool,
 }
 
 /// Where a route or a goto leads.
@@ -113,7 +122,8 @@ impl Task<'_> {
             Op::After { after, tasks } => wait_for(&self.body.world, &self.context, after, *tasks).await,
             Op::Call { call, input, name } => {
                 let input = self.value(input)?;
-                let output = engine::call(&self.context, call, &input).await?;
+                let fields = self.body.graphs.get(call).cloned().unwrap_or_default();
+                let output = engine::call(&self.context, call, &fields, &input).await?;
                 self.scope.variables.insert(name.clone(), output);
             }
             Op::Command { command } => return self.command(command),
@@ -135,9 +145,7 @@ impl Task<'_> {
     }
 
     fn command(&mut self, command: &Command) -> Result<Flow, NodeError> {
-        if command.graph.is_some() {
-            return Err(engine::to_parent());
-        }
+        self.to_parent = command.graph.is_some();
         self.write(&command.update.clone().unwrap_or_default())?;
         if let Some(goto) = &command.goto {
             let goto = self.value(goto)?;

@@ -13,18 +13,12 @@ use serde_json::{Map, Value, json};
 
 use super::body::{Body, Target};
 use super::scenario::{FailureClass, Field, Reducer, RetryPolicy};
+use super::update::{Fields, changes, plain};
 
 pub(crate) type Runner = ferrata::Runner<Values>;
 pub(crate) type Thread = ferrata::Thread<Values>;
 pub(crate) type Builder = GraphBuilder<Values>;
 pub(crate) type Graph = ferrata::Graph<Values>;
-
-/// What the engine cannot do yet. The trace says so, and the scenario fails.
-#[derive(Debug)]
-pub(crate) struct Unsupported(pub(crate) String);
-
-/// The text of the one error that is a body's own: the scenario's name for it.
-const NO_PARENT: &str = "NoParent";
 
 // ---- building ----
 
@@ -51,9 +45,17 @@ fn state_field(name: &str, field: &Field) -> StateField {
     if field.private { made.private() } else { made }
 }
 
+/// A graph inside another one.
+pub(crate) struct Inner {
+    pub(crate) graph: Graph,
+    pub(crate) fields: Fields,
+}
+
 /// What a node of a scenario says beside its name.
 pub(crate) struct Parts {
     pub(crate) body: Body,
+    /// The graph that the node is, in place of the body.
+    pub(crate) graph: Option<Inner>,
     pub(crate) leads_to: Vec<String>,
     pub(crate) handler: Option<(Body, Vec<String>)>,
     pub(crate) reads: Option<Vec<String>>,
@@ -61,8 +63,11 @@ pub(crate) struct Parts {
     pub(crate) deferred: bool,
 }
 
-pub(crate) fn node(builder: Builder, name: &str, parts: Parts) -> Result<Builder, Unsupported> {
-    let mut node = body_node(parts.body, parts.leads_to);
+pub(crate) fn node(builder: Builder, name: &str, parts: Parts) -> Builder {
+    let mut node = match parts.graph {
+        Some(graph) => graph_node(graph, parts.body.fields, parts.leads_to),
+        None => body_node(parts.body, parts.leads_to),
+    };
     if let Some((body, leads_to)) = parts.handler {
         node = node.on_error(body_node(body, leads_to));
     }
@@ -75,7 +80,37 @@ pub(crate) fn node(builder: Builder, name: &str, parts: Parts) -> Result<Builder
     for policy in &parts.retry {
         node = node.retry(retry(policy));
     }
-    Ok(builder.node(name, node))
+    builder.node(name, node)
+}
+
+/// A graph as a node: it gets what it has fields for, and what it gives back is written as a node would write it.
+fn graph_node(inner: Inner, outer: Fields, leads_to: Vec<String>) -> EngineNode<Values> {
+    let Inner { graph, fields } = inner;
+    let node = graph.mapped(
+        move |outer: &Values| write(&fields, outer.to_object()),
+        move |_, ended: &Values| write(&outer, ended.to_object()),
+    );
+    if leads_to.is_empty() { node } else { node.leads_to(leads_to) }
+}
+
+/// What is written of an object: the fields there are.
+fn write(fields: &Fields, mut object: Map<String, Value>) -> Update {
+    object.retain(|name, _| fields.contains_key(name));
+    Update::from_changes(changes(fields, plain(&object)))
+}
+
+/// Lets bodies call a graph.
+pub(crate) fn callable(builder: Builder, key: &str, graph: Graph) -> Builder {
+    builder.callable(key, graph)
+}
+
+/// What a graph keeps as a subgraph.
+pub(crate) fn keeping(graph: Graph, checkpointer: Option<&str>) -> Graph {
+    match checkpointer {
+        Some("own") => graph.continued(),
+        Some("off") => graph.unstored(),
+        _ => graph,
+    }
 }
 
 fn body_node(body: Body, leads_to: Vec<String>) -> EngineNode<Values> {
@@ -83,8 +118,9 @@ fn body_node(body: Body, leads_to: Vec<String>) -> EngineNode<Values> {
     let function = move |view: View<Values>, context: Context| {
         let body = Arc::clone(&body);
         async move {
-            let Returned { changes, goto } = body.run(view.to_object(), context).await?;
-            let next = Next::update(Update::from_changes(changes));
+            let Returned { changes, goto, to_parent } = body.run(view.to_object(), context).await?;
+            let update = Update::from_changes(changes);
+            let next = if to_parent { Next::to_parent(update) } else { Next::update(update) };
             Ok(if goto.is_empty() { next } else { next.goto(goto.into_iter().map(target)) })
         }
     };
@@ -130,6 +166,8 @@ pub(crate) fn branch(
 pub(crate) struct Returned {
     pub(crate) changes: Vec<Change>,
     pub(crate) goto: Vec<Target>,
+    /// Whether both are meant for the graph outside.
+    pub(crate) to_parent: bool,
 }
 
 /// Tells the stream what a task begins with.
@@ -151,17 +189,14 @@ pub(crate) fn asked(question: &ferrata::log::Question) -> Value {
     question.show.as_ref().map(|shown| shown[0].clone()).unwrap_or_default()
 }
 
-pub(crate) async fn call(_context: &Context, graph: &str, _input: &Value) -> Result<Value, NodeError> {
-    Err(NodeError::new(format!("the engine cannot call the graph {graph} inside a node yet")).terminal())
+/// Runs a graph inside the body.
+pub(crate) async fn call(context: &Context, graph: &str, fields: &Fields, input: &Value) -> Result<Value, NodeError> {
+    let input = write(fields, input.as_object().cloned().unwrap_or_default());
+    Ok(Value::Object(context.call::<Values>(graph, input).await?.to_object()))
 }
 
 pub(crate) fn injected(class: FailureClass) -> NodeError {
     NodeError::new("injected").with_class(class_of(class))
-}
-
-/// A command for the parent graph, where there is none.
-pub(crate) fn to_parent() -> NodeError {
-    NodeError::new(NO_PARENT).deterministic()
 }
 
 /// Whether that many tasks of each of these nodes have ended in the step of `context`, by the log.
@@ -189,10 +224,11 @@ pub(crate) async fn have_ended(runner: &Runner, context: &Context, nodes: &BTree
 pub(crate) fn named(error: &ferrata::Error) -> (String, Option<&'static str>) {
     if let ("node-failed", Some((_, failure))) = (error.code(), error.node_failure()) {
         let class = if failure.class == Class::Transient { "transient" } else { "fatal" };
-        return if failure.message == NO_PARENT { (NO_PARENT.to_owned(), None) } else { ("NodeError".to_owned(), Some(class)) };
+        return ("NodeError".to_owned(), Some(class));
     }
     let name = match error.code() {
         "step-limit" => "GraphRecursion",
+        "no-parent" => "NoParent",
         "unknown-message" => "InvalidMessage",
         "no-steps" => "InvalidConfig",
         "merge-conflict" | "input" | "value" | "update-refused" | "goto" | "edit-node" | "edit-changes" => "InvalidUpdate",

@@ -18,6 +18,8 @@ mod trace;
 mod update;
 mod world;
 
+#[cfg(test)]
+pub(crate) use operation::Durability;
 pub(crate) use scenario::Scenario;
 pub(crate) use script::run;
 pub(crate) use store::StoreKind;

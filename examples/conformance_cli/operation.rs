@@ -47,6 +47,9 @@ pub(crate) struct Run {
     pub(crate) interrupt_after: Option<Names>,
     pub(crate) at: Option<At>,
     pub(crate) mode: Option<OneOrMany>,
+    /// Whether a stream tells what happens inside subgraphs too.
+    #[serde(default)]
+    pub(crate) subgraphs: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]

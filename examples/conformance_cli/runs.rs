@@ -1,11 +1,12 @@
 //! The engine's threads as a script sees them: running, and reading what is recorded.
 
 use std::collections::HashSet;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use ferrata::log::{Entry, Question, Record, Source, TaskDone, TaskState};
 use ferrata::state::{Change, Update, Values};
-use ferrata::{Event, Events, Outcome, Position, QuestionId, Suspension, TaskId};
+use ferrata::{Checkpoint, Event, Events, Outcome, Path, Position, QuestionId, Suspension, TaskId};
 use serde_json::{Map, Value};
 
 use super::engine::{self, Runner, Thread};
@@ -77,6 +78,7 @@ pub(crate) enum Ended {
 }
 
 /// Something that happened in a run, as far as traces care.
+#[derive(Clone)]
 pub(crate) enum Happened {
     /// A body starts, in its first attempt or a later one.
     Started {
@@ -105,7 +107,7 @@ pub(crate) enum Happened {
 }
 
 /// Runs, and appends what happens to `told`.
-pub(crate) async fn run(thread: &Thread, begin: Begin, told: &mut Vec<Happened>) -> Result<Ended, Failure> {
+pub(crate) async fn run(thread: &Thread, begin: Begin, told: &mut Vec<(Path, Happened)>) -> Result<Ended, Failure> {
     let outcome = match begin {
         Begin::Input(changes) => watch(thread.stream(Update::from_changes(changes))?, told).await?,
         Begin::Resume => watch(thread.stream_resume()?, told).await?,
@@ -119,32 +121,42 @@ pub(crate) async fn run(thread: &Thread, begin: Begin, told: &mut Vec<Happened>)
     })
 }
 
-async fn watch(mut events: Events<Values>, told: &mut Vec<Happened>) -> Result<Outcome<Values>, ferrata::Error> {
+async fn watch(mut events: Events<Values>, told: &mut Vec<(Path, Happened)>) -> Result<Outcome<Values>, ferrata::Error> {
     while let Some(event) = events.next().await {
-        told.extend(happened(event));
+        let path = event.path().cloned().unwrap_or_default();
+        told.extend(happened(event).map(|happened| (path, happened)));
     }
     events.outcome().await
 }
 
 fn happened(event: Event<Values>) -> Option<Happened> {
     Some(match event {
-        Event::Update { node, changes } => Happened::Updated { node: node.to_string(), update: shown(&changes) },
+        // What is said to the graph outside is told there.
+        Event::Update { to_parent: true, .. } => return None,
+        Event::Update { task, changes, .. } => Happened::Updated { node: task.node.to_string(), update: shown(&changes) },
         Event::Values { state, .. } => Happened::Merged { values: state.to_object() },
-        Event::Failed { node, again, .. } => Happened::Failed { node: node.to_string(), again },
+        Event::InnerValues { state, .. } => Happened::Merged { values: state.to_object().ok()? },
+        Event::Failed { task, again, .. } => Happened::Failed { node: task.node.to_string(), again },
         Event::Asked(question) => Happened::Asked { node: question.task.node.to_string(), question: engine::asked(&question) },
-        Event::Custom { node, value } => match value.get("start") {
-            Some(input) => Happened::Started { node: node.to_string(), input: input.clone() },
-            None => Happened::Emitted { node: node.to_string(), value: value["emit"].clone() },
+        Event::Custom { task, value } => match value.get("start") {
+            Some(input) => Happened::Started { node: task.node.to_string(), input: input.clone() },
+            None => Happened::Emitted { node: task.node.to_string(), value: value["emit"].clone() },
         },
         _ => return None,
     })
 }
 
-/// Results of the open step that are recorded already: a run that continues does not make them again.
-pub(crate) fn kept(log: &[Entry]) -> Vec<(String, Option<Map<String, Value>>)> {
-    let merged = log.iter().rposition(|entry| matches!(entry.record, Record::Stepped(_) | Record::Input(_) | Record::Forked(_)));
-    let open = merged.map_or(&[][..], |place| &log[place + 1..]);
-    open.iter().filter_map(|entry| done(&entry.record)).map(|done| (done.task.node.to_string(), shown(&done.changes))).collect()
+/// Results of the open step of a graph that are recorded already: a run that continues does not make them again.
+pub(crate) fn kept(log: &[Entry], path: &Path) -> Vec<(String, Option<Map<String, Value>>)> {
+    let merges = |entry: &Entry| match &entry.record {
+        Record::Stepped(stepped) => stepped.path == *path,
+        Record::Input(input) => input.path == *path,
+        Record::Forked(_) => true,
+        _ => false,
+    };
+    let open = log.iter().rposition(merges).map_or(&[][..], |place| &log[place + 1..]);
+    let done = open.iter().filter_map(|entry| done(&entry.record)).filter(|done| done.task.path == *path);
+    done.map(|done| (done.task.node.to_string(), shown(&done.changes))).collect()
 }
 
 /// A state that a thread is or was in.
@@ -165,25 +177,38 @@ pub(crate) struct ShotTask {
     pub(crate) name: String,
     pub(crate) interrupts: Vec<Value>,
     pub(crate) error: Option<&'static str>,
+    /// The state of the graph that the task is, if it was asked for.
+    pub(crate) state: Option<Option<Box<Shot>>>,
 }
 
-/// All checkpoints, newest first.
-pub(crate) async fn history(thread: &Thread) -> Result<Vec<Shot>, Failure> {
-    let shots = thread.history().await?.into_iter().map(|checkpoint| {
-        let is_input = checkpoint.source == Source::Input;
-        // An input that is not applied yet has the start as its next task.
-        let start = || ShotTask { name: START.to_owned(), interrupts: Vec::new(), error: None };
-        Shot {
-            position: Some(checkpoint.position),
-            values: checkpoint.values.to_object(),
-            next: if is_input { vec![START.to_owned()] } else { checkpoint.next.iter().map(ToString::to_string).collect() },
-            step: Some(checkpoint.step.0),
-            source: Some(source(checkpoint.source)),
-            parent: checkpoint.parent,
-            tasks: if is_input { vec![start()] } else { checkpoint.tasks.iter().map(task).collect() },
-        }
-    });
-    Ok(shots.collect())
+/// All checkpoints of the thread, or of the graph inside it at these nodes, newest first.
+pub(crate) async fn history(thread: &Thread, inside: &[String]) -> Result<Vec<Shot>, Failure> {
+    let checkpoints = match inside {
+        [] => thread.history().await?,
+        nodes => thread.inside::<Values>(nodes.iter().map(String::as_str)).history().await?,
+    };
+    Ok(checkpoints.into_iter().map(shot).collect())
+}
+
+/// All checkpoints of the graph at exactly that path, newest first.
+pub(crate) async fn history_at(thread: &Thread, path: &Path) -> Vec<Shot> {
+    let checkpoints = thread.inside_path::<Values>(path.clone()).history().await;
+    checkpoints.unwrap_or_default().into_iter().map(shot).collect()
+}
+
+fn shot(checkpoint: Checkpoint<Values>) -> Shot {
+    let is_input = checkpoint.source == Source::Input;
+    // An input that is not applied yet has the start as its next task.
+    let start = || ShotTask { name: START.to_owned(), interrupts: Vec::new(), error: None, state: None };
+    Shot {
+        position: Some(checkpoint.position),
+        values: checkpoint.values.to_object(),
+        next: if is_input { vec![START.to_owned()] } else { checkpoint.next.iter().map(ToString::to_string).collect() },
+        step: Some(checkpoint.step.0),
+        source: Some(source(checkpoint.source)),
+        parent: checkpoint.parent,
+        tasks: if is_input { vec![start()] } else { checkpoint.tasks.iter().map(task).collect() },
+    }
 }
 
 fn task(state: &TaskState) -> ShotTask {
@@ -191,6 +216,7 @@ fn task(state: &TaskState) -> ShotTask {
         name: state.task.node.to_string(),
         interrupts: state.questions.iter().map(|question| engine::asked(question)).collect(),
         error: state.error.as_deref().map(engine::task_error),
+        state: None,
     }
 }
 
@@ -204,32 +230,50 @@ fn source(source: Source) -> &'static str {
     }
 }
 
-/// The thread as it stands; `None` if there is no such thread.
-pub(crate) async fn live(thread: &Thread) -> Result<Option<Shot>, Failure> {
+/// The thread as it stands, or the graph inside it at these nodes; `None` if there is no such thread.
+pub(crate) async fn live(thread: &Thread, inside: &[String]) -> Result<Option<Shot>, Failure> {
     // Reading the log is refused without a store, which the state would not tell from an unknown thread.
     let log = thread.log().await?;
-    let state = match thread.state().await {
+    let state = match inside {
+        [] => thread.state().await,
+        nodes => thread.inside::<Values>(nodes.iter().map(String::as_str)).state().await,
+    };
+    let state = match state {
         Err(error) if error.is_unknown_thread() => return Ok(None),
         state => state?,
     };
-    let newest = thread.history().await?.into_iter().next();
+    let newest = history(thread, inside).await?.into_iter().next().unwrap_or_default();
     let done: HashSet<&TaskId> = log.iter().filter_map(|entry| done(&entry.record)).map(|done| &done.task).collect();
-    let tasks = newest.iter().flat_map(|checkpoint| &checkpoint.tasks).map(|state| {
-        let mut task = task(state);
-        if done.contains(&state.task) {
+    let finished = |name: &String| state.tasks.iter().any(|t| t.task.node.as_str() == name && done.contains(&t.task));
+    let tasks = newest.tasks.into_iter().map(|mut task| {
+        if finished(&task.name) {
             task.interrupts.clear();
         }
         task
     });
-    Ok(Some(Shot {
-        position: None,
-        values: state.values.to_object(),
-        next: state.next.iter().map(ToString::to_string).collect(),
-        step: newest.as_ref().map(|checkpoint| checkpoint.step.0),
-        source: newest.as_ref().map(|checkpoint| source(checkpoint.source)),
-        parent: newest.as_ref().is_some_and(|checkpoint| checkpoint.parent),
-        tasks: tasks.collect(),
-    }))
+    let (values, next) = (state.values.to_object(), state.next.iter().map(ToString::to_string).collect());
+    Ok(Some(Shot { position: None, values, next, tasks: tasks.collect(), ..newest }))
+}
+
+/// Adds the states of the graphs that pending tasks are.
+pub(crate) fn with_inner<'t>(
+    thread: &'t Thread,
+    shot: &'t mut Shot,
+    inside: Vec<String>,
+) -> Pin<Box<dyn Future<Output = ()> + 't>> {
+    Box::pin(async move {
+        for task in &mut shot.tasks {
+            let nodes = [inside.as_slice(), std::slice::from_ref(&task.name)].concat();
+            let mut state = match live(thread, &nodes).await {
+                Ok(Some(state)) if shot.next.contains(&task.name) => Some(Box::new(state)),
+                _ => None,
+            };
+            if let Some(state) = &mut state {
+                with_inner(thread, state, nodes).await;
+            }
+            task.state = Some(state);
+        }
+    })
 }
 
 fn done(record: &Record) -> Option<&TaskDone> {
@@ -239,9 +283,14 @@ fn done(record: &Record) -> Option<&TaskDone> {
     }
 }
 
-/// Writes as a node would have.
-pub(crate) async fn edit(thread: &Thread, changes: Vec<Change>, as_node: Option<&str>) -> Result<(), Failure> {
-    Ok(thread.update(Update::from_changes(changes), as_node).await?)
+/// Writes as a node would have, in the thread or in the graph inside it at these nodes.
+pub(crate) async fn edit(thread: &Thread, inside: &[String], changes: Vec<Change>, as_node: Option<&str>) -> Result<(), Failure> {
+    let update = Update::from_changes(changes);
+    match inside {
+        [] => thread.update(update, as_node).await?,
+        nodes => thread.inside::<Values>(nodes.iter().map(String::as_str)).update(update, as_node).await?,
+    }
+    Ok(())
 }
 
 /// The open questions with their values. Refused without a store.

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
+use ferrata::Path;
+
 use super::expr::canonical;
 use super::runs::{Happened, Shot};
 use super::trace::snapshot;
@@ -19,6 +21,8 @@ pub(crate) struct Start {
     pub(crate) kept: Vec<(String, Option<Map<String, Value>>)>,
     /// The checkpoints it made, oldest first.
     pub(crate) made: Vec<Shot>,
+    /// How long the log was before.
+    pub(crate) log: usize,
 }
 
 /// How it ended.
@@ -29,36 +33,69 @@ pub(crate) struct End {
     pub(crate) at_breakpoint: bool,
 }
 
+/// What a reader wants to see.
+pub(crate) struct Watch<'m> {
+    pub(crate) modes: &'m [String],
+    pub(crate) subgraphs: bool,
+}
+
 /// The chunks of a run in these modes.
-pub(crate) fn chunks(modes: &[String], start: Start, happened: Vec<Happened>, end: &End) -> Vec<Value> {
-    let continued = start.continued;
-    let mut stream = Stream {
-        modes: modes.iter().map(String::as_str).collect(),
-        chunks: Vec::new(),
-        values: continued.as_ref().map(|shot| shot.values.clone()).unwrap_or_default(),
-        step: continued.as_ref().and_then(|shot| shot.step).map_or(0, |step| step + 1),
-        made: start.made.into_iter(),
-        open: Superstep { is_input: continued.is_none(), wrote: start.wrote, ..Superstep::default() },
-    };
-    match &continued {
-        Some(shot) => {
-            stream.values_chunk(&shot.values.clone());
-            stream.checkpoint(shot);
+pub(crate) fn chunks(
+    watch: &Watch<'_>,
+    start: Start,
+    mut inner: BTreeMap<Path, Start>,
+    happened: Vec<(Path, Happened)>,
+    end: &End,
+) -> Vec<Value> {
+    let mut streams = Streams { all: BTreeMap::from([(Path::ROOT, Stream::new(watch.modes, &Path::ROOT, start))]) };
+    for (path, event) in happened {
+        if let Happened::Asked { question, .. } = &event {
+            // The tasks outside ask it too.
+            for depth in 0..path.frames().len() {
+                let outer = path.to_depth(depth);
+                let asked = Happened::Asked { node: path.frames()[depth].node.to_string(), question: question.clone() };
+                streams.all.get_mut(&outer).into_iter().for_each(|stream| stream.take(asked.clone()));
+            }
         }
-        None => stream.next_checkpoint(),
+        if !path.is_root() {
+            if !watch.subgraphs {
+                continue;
+            }
+            let start = inner.remove(&path).unwrap_or_default();
+            streams.all.entry(path.clone()).or_insert_with(|| Stream::new(watch.modes, &path, start));
+        }
+        if matches!(event, Happened::Merged { .. }) {
+            streams.close_inside(&path);
+        }
+        streams.all.get_mut(&path).into_iter().for_each(|stream| stream.take(event.clone()));
     }
-    for (node, update) in start.kept {
-        stream.open.wrote |= update.is_some();
-        stream.updated(&node, update, true);
+    streams.close_inside(&Path::ROOT);
+    streams.all.remove(&Path::ROOT).map(|stream| stream.end(end)).unwrap_or_default()
+}
+
+/// The streams of the graphs at work: what one tells is put with the node that it is.
+struct Streams<'m> {
+    all: BTreeMap<Path, Stream<'m>>,
+}
+
+impl Streams<'_> {
+    fn close_inside(&mut self, path: &Path) {
+        let inside: Vec<Path> = self.all.keys().filter(|inner| inner.outer().as_ref() == Some(path)).cloned().collect();
+        for inner in inside {
+            self.close_inside(&inner);
+            let (Some(stream), Some(frame)) = (self.all.remove(&inner), inner.frames().last()) else { continue };
+            let chunks = stream.end(&End::default());
+            if let Some(outer) = self.all.get_mut(path) {
+                chunks.into_iter().for_each(|chunk| outer.of_node(frame.node.as_str(), 1, chunk));
+            }
+        }
     }
-    for event in happened {
-        stream.take(event);
-    }
-    stream.end(end)
 }
 
 struct Stream<'m> {
     modes: BTreeSet<&'m str>,
+    /// The nodes that lead to its graph.
+    ns: Vec<String>,
     chunks: Vec<Value>,
     /// The values as of the open superstep's start.
     values: Map<String, Value>,
@@ -82,13 +119,38 @@ struct Superstep {
     questions: Vec<Value>,
 }
 
-impl Stream<'_> {
+impl<'m> Stream<'m> {
+    fn new(modes: &'m [String], path: &Path, start: Start) -> Self {
+        let continued = start.continued;
+        let mut stream = Stream {
+            modes: modes.iter().map(String::as_str).collect(),
+            ns: path.frames().iter().map(|frame| frame.node.to_string()).collect(),
+            chunks: Vec::new(),
+            values: continued.as_ref().map(|shot| shot.values.clone()).unwrap_or_default(),
+            step: continued.as_ref().and_then(|shot| shot.step).map_or(0, |step| step + 1),
+            made: start.made.into_iter(),
+            open: Superstep { is_input: continued.is_none(), wrote: start.wrote, ..Superstep::default() },
+        };
+        match &continued {
+            Some(shot) => {
+                stream.values_chunk(&shot.values.clone());
+                stream.checkpoint(shot);
+            }
+            None => stream.next_checkpoint(),
+        }
+        for (node, update) in start.kept {
+            stream.open.wrote |= update.is_some();
+            stream.updated(&node, update, true);
+        }
+        stream
+    }
+
     fn take(&mut self, event: Happened) {
         match event {
             Happened::Started { node, input } => self.started(node, &input),
             Happened::Emitted { node, value } => {
                 if self.modes.contains("custom") {
-                    self.of_node(&node, 0, chunk("custom", &value));
+                    self.of_node(&node, 0, self.chunk("custom", &value));
                 }
             }
             Happened::Updated { node, update } => {
@@ -127,7 +189,7 @@ impl Stream<'_> {
             if cached {
                 data["__cached__"] = true.into();
             }
-            self.of_node(node, 1, chunk("updates", &data));
+            self.of_node(node, 2, self.chunk("updates", &data));
         }
     }
 
@@ -137,14 +199,14 @@ impl Stream<'_> {
             data[key] = result[key].clone();
         }
         for chunk in self.task_chunks("task_result", &data) {
-            self.of_node(node, 2, chunk);
+            self.of_node(node, 3, chunk);
         }
     }
 
     /// The same data in the modes `tasks` and `debug`.
     fn task_chunks(&self, kind: &str, data: &Value) -> Vec<Value> {
-        let debug = || chunk("debug", &json!({"type": kind, "step": self.step, "payload": data}));
-        let tasks = self.modes.contains("tasks").then(|| chunk("tasks", data));
+        let debug = || self.chunk("debug", &json!({"type": kind, "step": self.step, "payload": data}));
+        let tasks = self.modes.contains("tasks").then(|| self.chunk("tasks", data));
         tasks.into_iter().chain(self.modes.contains("debug").then(debug)).collect()
     }
 
@@ -179,7 +241,7 @@ impl Stream<'_> {
             for question in open.questions.iter().filter(|_| self.modes.contains(mode)) {
                 let mut data = if mode == "values" { json!(self.values) } else { json!({}) };
                 data["__interrupt__"] = json!([question]);
-                self.chunks.push(chunk(mode, &data));
+                self.chunks.push(self.chunk(mode, &data));
             }
         }
         open
@@ -187,7 +249,7 @@ impl Stream<'_> {
 
     fn values_chunk(&mut self, values: &Map<String, Value>) {
         if self.modes.contains("values") {
-            self.chunks.push(chunk("values", &json!(values)));
+            self.chunks.push(self.chunk("values", &json!(values)));
         }
     }
 
@@ -205,12 +267,16 @@ impl Stream<'_> {
     fn checkpoint(&mut self, shot: &Shot) {
         let data = snapshot(Some(shot));
         if self.modes.contains("checkpoints") && shot.position.is_some() {
-            self.chunks.push(chunk("checkpoints", &data));
+            self.chunks.push(self.chunk("checkpoints", &data));
         }
         if self.modes.contains("debug") && shot.position.is_some() {
             let step = &data["step"];
-            self.chunks.push(chunk("debug", &json!({"type": "checkpoint", "step": step, "payload": data})));
+            self.chunks.push(self.chunk("debug", &json!({"type": "checkpoint", "step": step, "payload": data})));
         }
+    }
+
+    fn chunk(&self, mode: &str, data: &Value) -> Value {
+        json!({"mode": mode, "ns": self.ns, "data": data})
     }
 
     fn end(mut self, end: &End) -> Vec<Value> {
@@ -219,13 +285,8 @@ impl Stream<'_> {
             self.values_chunk(values);
         }
         if end.at_breakpoint && self.modes.contains("updates") {
-            self.chunks.push(chunk("updates", &json!({"__interrupt__": []})));
+            self.chunks.push(self.chunk("updates", &json!({"__interrupt__": []})));
         }
         self.chunks
     }
-}
-
-/// A chunk of the main graph.
-fn chunk(mode: &str, data: &Value) -> Value {
-    json!({"mode": mode, "ns": [], "data": data})
 }

@@ -57,8 +57,12 @@ pub(crate) fn snapshot(shot: Option<&Shot>) -> Value {
     json!({"values": values, "next": next, "step": step, "source": source, "parent": parent, "tasks": tasks})
 }
 
-fn task(ShotTask { name, interrupts, error }: &ShotTask) -> Value {
-    json!({"name": name, "interrupts": sorted(interrupts.clone()), "error": error})
+fn task(ShotTask { name, interrupts, error, state }: &ShotTask) -> Value {
+    let mut task = json!({"name": name, "interrupts": sorted(interrupts.clone()), "error": error});
+    if let Some(state) = state {
+        task["state"] = state.as_ref().map_or(Value::Null, |state| snapshot(Some(state)));
+    }
+    task
 }
 
 /// Values by their canonical JSON.

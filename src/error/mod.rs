@@ -56,6 +56,7 @@ pub type Result<T, E = NodeError> = std::result::Result<T, E>;
 /// It does not implement [`std::error::Error`] itself, since that would forbid the conversion from any error.
 pub struct NodeError {
     class: Class,
+    origin: Origin,
     performed: Option<bool>,
     retry_after: Option<Duration>,
     source: Box<dyn StdError + Send + Sync>,
@@ -64,7 +65,7 @@ pub struct NodeError {
 impl NodeError {
     /// An error with a text of one's own, unclassified.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { class: Class::Unclassified, performed: None, retry_after: None, source: text.into().into() }
+        Self { class: Class::Unclassified, origin: Origin::Node, performed: None, retry_after: None, source: text.into().into() }
     }
 
     /// The same error, as one that may pass.
@@ -121,6 +122,12 @@ impl NodeError {
         self
     }
 
+    /// A failure of a graph that the node called.
+    pub(crate) fn of_failure(failure: Failure) -> Self {
+        let Failure { origin, class, message, .. } = failure;
+        Self { class, origin, ..Self::new(message) }
+    }
+
     /// What kind of failure it is.
     pub fn class(&self) -> Class {
         self.class
@@ -149,7 +156,7 @@ impl NodeError {
             causes.push(error.to_string());
             source = error.source();
         }
-        Failure { origin: Origin::Node, class: self.class, message: self.source.to_string(), causes }
+        Failure { origin: self.origin, class: self.class, message: self.source.to_string(), causes }
     }
 }
 
@@ -167,7 +174,7 @@ impl<E: StdError + Send + Sync + 'static> From<E> for NodeError {
             Some(io) if is_transient(io.kind()) => Class::Transient,
             _ => Class::Unclassified,
         };
-        Self { class, performed: None, retry_after: None, source: Box::new(error) }
+        Self { class, origin: Origin::Node, performed: None, retry_after: None, source: Box::new(error) }
     }
 }
 
@@ -209,6 +216,16 @@ pub enum Origin {
     Update,
     /// The node wanted to go where it may not.
     Goto,
+    /// The node spoke to an outer graph, and there is none.
+    NoParent,
+    /// A graph that the node called used up its steps.
+    StepLimit,
+    /// A step of a graph that the node called cannot be merged.
+    Merge,
+    /// A graph that the node called removed a message that is not there.
+    UnknownMessage,
+    /// A conditional edge of a graph that the node called failed.
+    Route,
 }
 
 impl Origin {
@@ -217,6 +234,11 @@ impl Origin {
         match self {
             Self::Update => "update-refused",
             Self::Goto => "goto",
+            Self::NoParent => "no-parent",
+            Self::StepLimit => "step-limit",
+            Self::Merge => "merge-conflict",
+            Self::UnknownMessage => "unknown-message",
+            Self::Route => "route",
             Self::Node | Self::Panic | Self::Timeout => "node-failed",
         }
     }

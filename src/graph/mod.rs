@@ -10,7 +10,7 @@ mod shape;
 mod validate;
 
 use std::any::Any;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -22,9 +22,9 @@ use serde::de::DeserializeOwned;
 use crate::error::NodeError;
 use crate::id::NodeName;
 use crate::log::Target;
-use crate::state::{Schema, State, StateObject, StaticState, Update, to_value};
+use crate::state::{Schema, State, StateKind, StateObject, StaticState, Update, to_value};
 
-pub(crate) use node::Handler;
+pub(crate) use node::{Handler, Subgraph};
 pub use node::{IntoNode, IntoReturn, Next, Node, NodeReturn, PayloadType};
 pub(crate) use plan::Pauses;
 pub(crate) use plan::{APPROVED, REJECTED};
@@ -34,7 +34,7 @@ use question::Take;
 pub use question::{Answer, Approval, Ask, Asking, Verdict};
 pub(crate) use question::{QuestionNode, doubt_schema};
 pub use route::Route;
-pub(crate) use shape::{Exits, JoinShape, NodeShape, RouteShape, Shape};
+pub(crate) use shape::{Exits, JoinShape, Keeps, NodeShape, RouteShape, Shape, SubgraphShape};
 pub use validate::{BuildError, Mistake};
 
 /// A graph that was checked and can be run. Made by [`Graph::new`] and [`GraphBuilder::build`].
@@ -68,11 +68,27 @@ pub use validate::{BuildError, Mistake};
 pub struct Graph<S> {
     pub(crate) shape: Arc<Shape>,
     pub(crate) handlers: Vec<Handlers<S>>,
-    /// The fields that a run returns, if not all.
-    pub(crate) output: Option<Vec<String>>,
+    /// The graphs inside, by the name of their node or the key they are called by.
+    pub(crate) subgraphs: BTreeMap<Arc<str>, Subgraph>,
+    /// What it keeps as a subgraph.
+    pub(crate) keeps: Keeps,
     mermaid: String,
     dot: String,
     lints: Vec<Mistake>,
+}
+
+impl<S> Clone for Graph<S> {
+    fn clone(&self) -> Self {
+        Self {
+            shape: Arc::clone(&self.shape),
+            handlers: self.handlers.clone(),
+            subgraphs: self.subgraphs.clone(),
+            keeps: self.keeps,
+            mermaid: self.mermaid.clone(),
+            dot: self.dot.clone(),
+            lints: self.lints.clone(),
+        }
+    }
 }
 
 /// What runs for a node, and what it sees.
@@ -81,6 +97,12 @@ pub(crate) struct Handlers<S> {
     pub(crate) on_error: Option<Handler<S>>,
     /// The fields it sees, if not all.
     pub(crate) sees: Option<Vec<String>>,
+}
+
+impl<S> Clone for Handlers<S> {
+    fn clone(&self) -> Self {
+        Self { node: self.node.clone(), on_error: self.on_error.clone(), sees: self.sees.clone() }
+    }
 }
 
 impl<S: StaticState> Graph<S> {
@@ -140,6 +162,7 @@ impl<S: State> GraphBuilder<S> {
             input: None,
             output: None,
             pauses: Pauses::default(),
+            callable: Vec::new(),
         };
         Self { plan, schema, state: PhantomData }
     }
@@ -322,6 +345,12 @@ impl<S: State> GraphBuilder<S> {
         self
     }
 
+    /// Declares a graph that nodes of this one call.
+    pub(crate) fn with_callable(mut self, key: &str, subgraph: Subgraph) -> Self {
+        self.plan.callable.push((key.into(), subgraph));
+        self
+    }
+
     /// Checks the graph.
     ///
     /// # Errors
@@ -338,8 +367,8 @@ impl<S: State> GraphBuilder<S> {
         let all = (open.len() < self.schema.fields().len()).then(|| open.into_iter().cloned().collect::<Vec<_>>());
         self.plan.input = self.plan.input.or_else(|| all.clone());
         self.plan.output = self.plan.output.or_else(|| all.clone());
-        let shape = shape_of(&self.plan, self.schema);
-        let output = self.plan.output;
+        let subgraphs: BTreeMap<Arc<str>, Subgraph> = self.plan.subgraphs().map(|(key, s)| (key.into(), s.clone())).collect();
+        let shape = shape_of(&self.plan, self.schema, &subgraphs);
         let nodes = self.plan.nodes.into_iter();
         let handlers = nodes
             .map(|DeclaredNode { node, .. }| Handlers {
@@ -348,7 +377,7 @@ impl<S: State> GraphBuilder<S> {
                 sees: node.reads.or_else(|| all.clone()),
             })
             .collect();
-        Ok(Graph { shape: Arc::new(shape), handlers, output, mermaid, dot, lints })
+        Ok(Graph { shape: Arc::new(shape), handlers, subgraphs, keeps: Keeps::default(), mermaid, dot, lints })
     }
 }
 
@@ -372,7 +401,7 @@ fn fan_out<P: Serialize>(target: &NodeName, items: impl IntoIterator<Item = P>) 
 }
 
 /// Turns a checked plan into numbers.
-fn shape_of<S>(plan: &Plan<S>, schema: Schema) -> Shape {
+fn shape_of<S: State>(plan: &Plan<S>, schema: Schema, subgraphs: &BTreeMap<Arc<str>, Subgraph>) -> Shape {
     let index: HashMap<NodeName, usize> = plan.nodes.iter().enumerate().map(|(n, node)| (node.name.clone(), n)).collect();
     let joins: Vec<JoinShape> = plan
         .joins
@@ -406,6 +435,11 @@ fn shape_of<S>(plan: &Plan<S>, schema: Schema) -> Shape {
         on_error_leads_to: n.node.on_error_leads_to.clone(),
     };
     let nodes = plan.nodes.iter().map(shape).collect();
-    let (input, pauses) = (plan.input.clone(), plan.pauses.clone());
-    Shape { name: plan.name.clone(), schema: Arc::new(schema), nodes, start: exits(START), joins, index, input, pauses }
+    let (input, output, pauses) = (plan.input.clone(), plan.output.clone(), plan.pauses.clone());
+    let schema = Arc::new(schema);
+    let kinds = subgraphs.iter().map(|(key, subgraph)| (Arc::clone(key), Arc::clone(&subgraph.shape.kind))).collect();
+    let kind = Arc::new(StateKind::of::<S>(Arc::clone(&schema), kinds));
+    let inner = |subgraph: &Subgraph| SubgraphShape { shape: Arc::clone(&subgraph.shape), keeps: subgraph.keeps };
+    let subgraphs = subgraphs.iter().map(|(key, subgraph)| (Arc::clone(key), inner(subgraph))).collect();
+    Shape { name: plan.name.clone(), schema, nodes, start: exits(START), joins, index, input, output, pauses, subgraphs, kind }
 }

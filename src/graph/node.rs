@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::question::QuestionNode;
+use super::shape::{Keeps, Shape};
 use crate::id::NodeName;
 use crate::log::Target;
 use crate::policy::{NodePolicy, Retry};
@@ -22,6 +23,16 @@ impl PayloadType {
     pub(crate) fn of<T: 'static>() -> Self {
         Self { id: TypeId::of::<T>(), name: std::any::type_name::<T>() }
     }
+}
+
+/// A graph inside another one. How its nodes run is the runner's business.
+#[derive(Clone)]
+pub(crate) struct Subgraph {
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) keeps: Keeps,
+    /// Whether it works on the state of the graph outside.
+    pub(crate) is_shared: bool,
+    pub(crate) nodes: Arc<dyn Any + Send + Sync>,
 }
 
 pub(crate) enum Handler<S> {
@@ -54,6 +65,10 @@ pub struct Node<S> {
     pub(crate) leads_to: Vec<NodeName>,
     pub(crate) on_error: Option<Handler<S>>,
     pub(crate) on_error_leads_to: Vec<NodeName>,
+    /// The graph that the node is.
+    pub(crate) subgraph: Option<Subgraph>,
+    /// Whether its error handler is a graph, which it cannot be.
+    pub(crate) on_error_is_graph: bool,
 }
 
 impl<S: State> Node<S> {
@@ -62,6 +77,7 @@ impl<S: State> Node<S> {
     pub fn on_error<Args>(mut self, handler: impl IntoNode<S, Args>) -> Self {
         let handler = handler.into_node();
         self.on_error_leads_to = handler.leads_to;
+        self.on_error_is_graph = handler.subgraph.is_some();
         self.on_error = Some(handler.handler);
         self.policy.handled = true;
         self
@@ -80,6 +96,8 @@ impl<S> Node<S> {
             leads_to: Vec::new(),
             on_error: None,
             on_error_leads_to: Vec::new(),
+            subgraph: None,
+            on_error_is_graph: false,
         }
     }
 
@@ -254,12 +272,14 @@ pub struct NodeReturn {
     pub(crate) label: Option<&'static str>,
     /// Where the node itself wants to go.
     pub(crate) goto: Option<Vec<Target>>,
+    /// Whether update and targets are meant for the graph outside.
+    pub(crate) to_parent: bool,
 }
 
 impl NodeReturn {
     #[doc(hidden)]
     pub fn update(update: Update) -> Self {
-        Self { update, label: None, goto: None }
+        Self { update, ..Self::default() }
     }
 }
 
@@ -303,12 +323,21 @@ impl<S: State> IntoReturn<S> for Update {
 pub struct Next {
     update: Update,
     goto: Option<Vec<Target>>,
+    to_parent: bool,
 }
 
 impl Next {
     /// An update, and nothing yet about where to go.
     pub fn update(update: impl Into<Update>) -> Self {
-        Self { update: update.into(), goto: None }
+        Self { update: update.into(), goto: None, to_parent: false }
+    }
+
+    /// Speaks to the graph outside, from a node of a subgraph: the update is of that graph's state, the targets are nodes of it, which the
+    /// subgraph's node declares with [`Node::leads_to`]. The subgraph ends with the step, without a result of its own, and the step is not merged.
+    ///
+    /// In the outermost graph the node fails, with the code `no-parent`.
+    pub fn to_parent(update: impl Into<Update>) -> Self {
+        Self { update: update.into(), goto: None, to_parent: true }
     }
 
     /// Where to go: every target of these, or nowhere if there is none.
@@ -320,6 +349,6 @@ impl Next {
 
 impl<S: State> IntoReturn<S> for Next {
     fn into_return(self) -> NodeReturn {
-        NodeReturn { update: self.update, label: None, goto: self.goto }
+        NodeReturn { update: self.update, label: None, goto: self.goto, to_parent: self.to_parent }
     }
 }

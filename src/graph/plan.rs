@@ -1,8 +1,10 @@
 //! A graph as it was declared, before anything was checked.
 
+use std::sync::Arc;
+
 use crate::id::NodeName;
 
-use super::node::{Node, PayloadType};
+use super::node::{Node, PayloadType, Subgraph};
 use super::shape::RouteFn;
 
 /// Where every run begins.
@@ -71,6 +73,8 @@ pub(crate) struct Plan<S> {
     pub(crate) output: Option<Vec<String>>,
     /// Nodes before and after which every run stops.
     pub(crate) pauses: Pauses,
+    /// Graphs that nodes call, by the key they are called by.
+    pub(crate) callable: Vec<(Arc<str>, Subgraph)>,
 }
 
 /// Nodes before and after which a run stops.
@@ -83,6 +87,12 @@ pub(crate) struct Pauses {
 impl<S> Plan<S> {
     pub(crate) fn node(&self, name: &NodeName) -> Option<&DeclaredNode<S>> {
         self.nodes.iter().find(|n| n.name == *name)
+    }
+
+    /// The graphs inside, by the name of their node or the key they are called by.
+    pub(crate) fn subgraphs(&self) -> impl Iterator<Item = (&str, &Subgraph)> {
+        let nodes = self.nodes.iter().filter_map(|node| Some((node.name.as_str(), node.node.subgraph.as_ref()?)));
+        nodes.chain(self.callable.iter().map(|(key, subgraph)| (&**key, subgraph)))
     }
 
     /// All edges as (from, to, always taken, passes an approval).

@@ -1,13 +1,13 @@
 //! A built graph as the machine sees it: numbers in place of names, and no handlers.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::plan::Pauses;
-use crate::id::NodeName;
+use crate::id::{NodeName, Path};
 use crate::log::Target;
 use crate::policy::NodePolicy;
-use crate::state::{Schema, StateObject};
+use crate::state::{Schema, StateKind, StateObject};
 
 /// A conditional edge's function, with the text of what went wrong. It may panic.
 pub(crate) type RouteFn = Arc<dyn Fn(&dyn StateObject) -> Result<Vec<Target>, String> + Send + Sync>;
@@ -58,10 +58,60 @@ pub(crate) struct Shape {
     pub(crate) index: HashMap<NodeName, usize>,
     /// Fields that an input may write; what it writes beside them is dropped.
     pub(crate) input: Option<Vec<String>>,
+    /// Fields that a run gives back, if not all.
+    pub(crate) output: Option<Vec<String>>,
     pub(crate) pauses: Pauses,
+    /// The graphs inside it, by the name of their node or the key they are called by.
+    pub(crate) subgraphs: BTreeMap<Arc<str>, SubgraphShape>,
+    /// How its state is made, and those of the graphs inside it.
+    pub(crate) kind: Arc<StateKind>,
+}
+
+/// What a subgraph keeps when it is called again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Keeps {
+    /// It begins with an empty state, and goes on where it stands if its call was interrupted.
+    #[default]
+    Fresh,
+    /// It goes on with the state of the last call on the thread.
+    Continued,
+    /// As fresh, and its steps are not stored: an interrupted call begins anew.
+    Unstored,
+}
+
+pub(crate) struct SubgraphShape {
+    pub(crate) shape: Arc<Shape>,
+    pub(crate) keeps: Keeps,
 }
 
 impl Shape {
+    /// The shape of the graph that runs at `path`, if there is one.
+    pub(crate) fn at<'s>(self: &'s Arc<Self>, path: &Path) -> Option<&'s Arc<Self>> {
+        path.frames().iter().try_fold(self, |shape, frame| Some(&shape.subgraphs.get(frame.key())?.shape))
+    }
+
+    /// Whether the steps of the graph at `path` are recorded.
+    pub(crate) fn is_stored(&self, path: &Path) -> bool {
+        let mut shape = self;
+        for frame in path.frames() {
+            let Some(subgraph) = shape.subgraphs.get(frame.key()) else { return true };
+            if subgraph.keeps == Keeps::Unstored {
+                return false;
+            }
+            shape = &subgraph.shape;
+        }
+        true
+    }
+
+    /// The names of the graphs inside, for errors.
+    pub(crate) fn subgraph_names(&self) -> String {
+        if self.subgraphs.is_empty() {
+            "none".to_owned()
+        } else {
+            self.subgraphs.keys().map(|key| &**key).collect::<Vec<_>>().join(", ")
+        }
+    }
+
     pub(crate) fn index(&self, name: &NodeName) -> Option<usize> {
         self.index.get(name).copied()
     }

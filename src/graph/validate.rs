@@ -8,6 +8,7 @@ use petgraph::visit::Dfs;
 
 use super::node::Handler;
 use super::plan::{APPROVED, END, EdgeKind, Line, Plan, REJECTED, START, TakeKind};
+use super::shape::Keeps;
 use crate::id::NodeName;
 use crate::state::Schema;
 
@@ -58,6 +59,7 @@ impl fmt::Display for Mistake {
 /// Checks everything; what depends on names is checked only once the names are right.
 pub(crate) fn check<S>(plan: &Plan<S>, schema: &Schema) -> Result<(), BuildError> {
     let mut mistakes = names(plan);
+    mistakes.extend(subgraphs(plan));
     mistakes.extend(edge_ends(plan));
     if mistakes.is_empty() {
         mistakes.extend(entry(plan));
@@ -86,6 +88,31 @@ fn names<S>(plan: &Plan<S>) -> Vec<Mistake> {
             let what = format!("there are two nodes called \"{name}\"");
             mistakes.push(Mistake::new("duplicate-node", what, "give each node a name of its own"));
         }
+    }
+    mistakes
+}
+
+fn subgraphs<S>(plan: &Plan<S>) -> Vec<Mistake> {
+    let mut mistakes = Vec::new();
+    for (place, (key, _)) in plan.callable.iter().enumerate() {
+        if plan.callable[..place].iter().any(|(earlier, _)| earlier == key) || plan.node(&NodeName::from(&**key)).is_some() {
+            let what = format!("the graph \"{key}\" to be called is declared twice, or a node has that name");
+            mistakes.push(Mistake::new("duplicate-subgraph", what, "give it a name of its own"));
+        }
+    }
+    for (key, subgraph) in plan.subgraphs() {
+        if subgraph.is_shared && subgraph.keeps == Keeps::Continued {
+            let what = format!("the subgraph \"{key}\" shares the state of this graph, so it has none to continue");
+            mistakes.push(Mistake::new(
+                "shared-and-continued",
+                what,
+                "map its state with `.mapped(..)`, or leave out `.continued()`",
+            ));
+        }
+    }
+    for node in plan.nodes.iter().filter(|node| node.node.on_error_is_graph) {
+        let what = format!("the error handler of \"{}\" is a graph", node.name);
+        mistakes.push(Mistake::new("handler-is-graph", what, "declare it with `.callable(..)`, and let the handler call it"));
     }
     mistakes
 }

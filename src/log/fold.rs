@@ -1,6 +1,6 @@
 //! The fold: what the records of a thread amount to. Nobody else interprets records.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -8,10 +8,10 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::question::{Question, QuestionKind};
-use super::record::{Arrival, Due, Forked, Input, Opened, Record, RunOutcome, RunStarted, Source, Stepped, TaskDone, TaskRef};
-use crate::error::Failure;
-use crate::id::{BranchId, EffectId, NodeName, Path, Position, QuestionId, StepNumber, TaskId};
-use crate::state::{Change, Schema, StateCell, StateError, resolve};
+use super::record::{Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped};
+use super::scope::{Scope, Task, TaskStatus};
+use crate::id::{BranchId, EffectId, Path, Position, QuestionId, TaskId};
+use crate::state::{StateError, StateKind};
 
 /// A record that cannot follow what came before it: a damaged log, or a bug.
 #[derive(Debug, thiserror::Error)]
@@ -27,33 +27,6 @@ pub enum FoldError {
     /// A change cannot be applied to the state.
     #[error(transparent)]
     State(#[from] StateError),
-}
-
-/// How a task of the current step stands.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum TaskStatus {
-    /// It has no result yet.
-    Open,
-    /// Its result is pending.
-    Done(Arc<TaskDone>),
-    /// Its last attempt failed for good in the last run.
-    Failed(Failure),
-}
-
-/// A task of the current step.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Task {
-    pub(crate) due: Due,
-    pub(crate) status: TaskStatus,
-    /// Attempts that ended.
-    pub(crate) attempts: u32,
-    /// Attempts that ended before the task failed for good the last time: the policy counts from there.
-    #[serde(default)]
-    pub(crate) spent: u32,
-    /// What the node's error handler has to deal with.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) handling: Option<Failure>,
 }
 
 /// How an effect of an open task stands.
@@ -94,89 +67,32 @@ impl Journal {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunHead {
     pub(crate) started: RunStarted,
-    pub(crate) steps: u64,
     pub(crate) ended: Option<RunOutcome>,
 }
 
-/// Where the newest checkpoint stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Head {
-    pub(crate) position: Position,
-    pub(crate) step: StepNumber,
-    pub(crate) source: Source,
-}
-
-/// Everything that the fold of a thread yields, but for its state.
+/// What the fold of a thread yields beside its graphs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Facts {
     /// Position of the next record.
     pub(crate) next: Position,
     pub(crate) opened: Option<Opened>,
     pub(crate) branch: BranchId,
-    pub(crate) head: Option<Head>,
-    /// An input that is not applied yet.
-    pub(crate) input: Option<Vec<Change>>,
-    /// The tasks of the current step: those due by edges, then the sent ones.
-    pub(crate) tasks: Vec<Task>,
-    pub(crate) edge_tasks: usize,
-    pub(crate) arrivals: Vec<Arrival>,
-    #[serde(default)]
-    pub(crate) deferred: Vec<NodeName>,
     pub(crate) questions: Vec<Arc<Question>>,
     /// Effects and answers of tasks that are not merged yet.
     #[serde(with = "journal_list")]
     pub(crate) journals: HashMap<TaskId, Journal>,
     pub(crate) run: Option<RunHead>,
+    /// Steps made in the life of the thread, those of subgraphs included.
     pub(crate) steps_total: u64,
     /// How often the thread was forked.
     #[serde(default)]
     pub(crate) forks: u32,
-    /// The nodes that ran last, or that an edit stood for.
-    #[serde(default)]
-    pub(crate) last: Vec<NodeName>,
 }
 
 impl Facts {
-    /// Identity of the task at that place of the current step.
-    pub(crate) fn task_id(&self, index: usize) -> TaskId {
-        TaskId {
-            branch: self.branch,
-            path: Path::ROOT,
-            step: self.step_due(),
-            node: self.tasks[index].due.node.clone(),
-            send: self.send_of(index),
-        }
-    }
-
-    pub(crate) fn send_of(&self, index: usize) -> Option<u32> {
-        index.checked_sub(self.edge_tasks).and_then(|send| u32::try_from(send).ok())
-    }
-
-    /// Place of a task in the current step, if it belongs to it.
-    pub(crate) fn index_of(&self, task: &TaskId) -> Option<usize> {
-        if task.branch != self.branch || task.step != self.step_due() || !task.path.is_root() {
-            return None;
-        }
-        let index = match task.send {
-            Some(send) => self.edge_tasks + send as usize,
-            None => self.tasks[..self.edge_tasks].iter().position(|t| t.due.node == task.node)?,
-        };
-        (self.tasks.get(index)?.due.node == task.node).then_some(index)
-    }
-
     /// What the idempotency keys of the thread's effects are made from.
     pub(crate) fn id(&self) -> Uuid {
         self.opened.as_ref().map_or(Uuid::nil(), |opened| opened.id)
-    }
-
-    /// The number that the next checkpoint will get.
-    pub(crate) fn step_due(&self) -> StepNumber {
-        self.head.map_or(StepNumber(-1), |head| head.step.next())
-    }
-
-    /// Whether a task waits for a person.
-    pub(crate) fn waits(&self, task: &TaskId) -> bool {
-        self.questions.iter().any(|q| q.task == *task)
     }
 
     pub(crate) fn question(&self, id: QuestionId) -> Option<&Arc<Question>> {
@@ -192,226 +108,11 @@ impl Facts {
             .filter(|effect| !self.questions.iter().any(|q| q.kind == QuestionKind::Doubt(effect.clone())))
             .collect()
     }
-}
-
-/// A thread as its log tells it: the state, and everything needed to go on.
-#[derive(Clone, Debug)]
-pub(crate) struct Folded {
-    pub(crate) schema: Arc<Schema>,
-    pub(crate) state: StateCell,
-    pub(crate) facts: Facts,
-    /// The changes in the order in which they were applied, if somebody wants to know.
-    pub(crate) applied: Option<Vec<Change>>,
-}
-
-impl Folded {
-    /// A thread without records.
-    pub(crate) fn new(schema: Arc<Schema>, state: StateCell) -> Self {
-        Self { schema, state, facts: Facts::default(), applied: None }
-    }
-
-    /// Takes in the next record.
-    pub(crate) fn fold(&mut self, record: &Record) -> Result<(), FoldError> {
-        let facts = &mut self.facts;
-        match record {
-            Record::Opened(opened) => facts.opened = Some((**opened).clone()),
-            Record::RunStarted(started) => self.start_run(started),
-            Record::Input(input) => facts.take_input(input),
-            Record::TaskDone(done) => {
-                let task = facts.task_mut(&done.task, "task_done")?;
-                task.status = TaskStatus::Done(Arc::clone(done));
-                task.attempts = done.attempt;
-            }
-            Record::AttemptFailed(failed) => facts.task_mut(&failed.task, "attempt_failed")?.attempts = failed.attempt,
-            Record::TaskFailed(failed) => {
-                let task = facts.task_mut(&failed.task, "task_failed")?;
-                if failed.handled {
-                    task.handling = Some(failed.failure.clone());
-                } else {
-                    task.status = TaskStatus::Failed(failed.failure.clone());
-                }
-                (task.attempts, task.spent) = (failed.attempt, failed.attempt);
-            }
-            Record::Asked(question) => facts.questions.push(Arc::clone(question)),
-            Record::Answered(answered) => facts.answer(answered.question, &answered.value)?,
-            Record::Closed(closed) => facts.questions.retain(|q| !closed.questions.contains(&q.id)),
-            Record::EffectStarted(started) => facts.set_effect(&started.effect, Some(EffectStatus::Started)),
-            Record::EffectDone(done) => facts.set_effect(&done.effect, Some(EffectStatus::Done(done.result.clone()))),
-            Record::EffectFailed(failed) => facts.set_effect(&failed.effect, None),
-            Record::EffectDoubted(doubted) => facts.set_effect(&doubted.effect, Some(EffectStatus::Started)),
-            Record::Stepped(stepped) => {
-                if stepped.as_node.is_some() {
-                    self.give_up();
-                }
-                self.merge(&stepped.merged, &stepped.resolved)?;
-                self.schedule(stepped);
-                return Ok(());
-            }
-            Record::Forked(forked) => facts.fork(forked),
-            Record::RunEnded(ended) => {
-                if let Some(run) = &mut facts.run {
-                    run.ended = Some(ended.outcome.clone());
-                }
-            }
-        }
-        self.facts.next.0 += 1;
-        Ok(())
-    }
-
-    fn start_run(&mut self, started: &RunStarted) {
-        self.facts.run = Some(RunHead { started: started.clone(), steps: 0, ended: None });
-        for task in &mut self.facts.tasks {
-            if matches!(task.status, TaskStatus::Failed(_)) {
-                task.status = TaskStatus::Open;
-                task.handling = None;
-            }
-        }
-    }
-
-    /// An edit takes the place of an input that is not applied, and of everything that was due.
-    pub(crate) fn give_up(&mut self) {
-        self.facts.input = None;
-        self.facts.drop_open_work();
-        self.facts.end_run();
-    }
-
-    /// Applies what the tasks of the step wrote, in merge order, then what stands instead. The first half of a `stepped`.
-    pub(crate) fn merge(&mut self, merged: &[TaskRef], resolved: &[Change]) -> Result<(), FoldError> {
-        if let Some(input) = self.facts.input.take() {
-            self.apply_unless(&input, resolved)?;
-        }
-        for task in merged {
-            let id = TaskId {
-                branch: self.facts.branch,
-                path: Path::ROOT,
-                step: self.facts.step_due(),
-                node: task.node.clone(),
-                send: task.send,
-            };
-            let index = self.facts.index_of(&id);
-            let Some(TaskStatus::Done(done)) = index.map(|index| &self.facts.tasks[index].status) else {
-                return Err(FoldError::Misplaced { position: self.facts.next, what: "stepped" });
-            };
-            self.apply_unless(&Arc::clone(done).changes, resolved)?;
-        }
-        self.apply_unless(resolved, &[])
-    }
-
-    /// Applies changes, but for those of fields whose outcome is resolved.
-    fn apply_unless(&mut self, changes: &[Change], resolved: &[Change]) -> Result<(), FoldError> {
-        if resolved.is_empty() {
-            self.state.apply(changes)?;
-            self.applied.iter_mut().for_each(|applied| applied.extend_from_slice(changes));
-            return Ok(());
-        }
-        let kept: Vec<Change> = changes.iter().filter(|c| resolved.iter().all(|r| r.field != c.field)).cloned().collect();
-        self.apply_unless(&kept, &[])
-    }
-
-    /// The state with the results that are pending in the open step. Results that are in conflict are left out.
-    pub(crate) fn live(&self) -> Result<StateCell, FoldError> {
-        let done: Vec<&Arc<TaskDone>> = self
-            .facts
-            .tasks
-            .iter()
-            .filter_map(|task| match &task.status {
-                TaskStatus::Done(done) => Some(done),
-                _ => None,
-            })
-            .collect();
-        let writes: Vec<_> = done.iter().map(|done| (&done.task, &*done.changes)).collect();
-        let Ok(resolved) = resolve(&self.schema, self.state.object(), &writes) else { return Ok(self.state.clone()) };
-        let merged: Vec<_> = done.iter().map(|d| TaskRef { node: d.task.node.clone(), send: d.task.send }).collect();
-        let mut live = self.clone();
-        live.merge(&merged, &resolved)?;
-        Ok(live.state)
-    }
-
-    /// What comes next. The second half of a `stepped`.
-    pub(crate) fn schedule(&mut self, stepped: &Stepped) {
-        self.facts.schedule(stepped);
-        self.facts.next.0 += 1;
-    }
-}
-
-impl Facts {
-    /// What was pending in the line that is left stays behind.
-    fn fork(&mut self, forked: &Forked) {
-        self.end_run();
-        self.branch = forked.branch;
-        self.forks = self.forks.max(forked.branch.0);
-        self.drop_open_work();
-    }
 
     /// A run of the line that is left, or that was edited, is no run that goes on.
     fn end_run(&mut self) {
         if let Some(run) = &mut self.run {
             run.ended.get_or_insert(RunOutcome::Suspended);
-        }
-    }
-
-    /// Forgets results, questions and effects of tasks that will never be merged.
-    pub(crate) fn drop_open_work(&mut self) {
-        for task in &mut self.tasks {
-            *task = Task { due: task.due.clone(), status: TaskStatus::Open, attempts: 0, spent: 0, handling: None };
-        }
-        self.questions.clear();
-        self.journals.clear();
-    }
-
-    fn take_input(&mut self, input: &Input) {
-        self.head = Some(Head { position: self.next, step: input.step, source: Source::Input });
-        self.input = Some(input.changes.clone());
-        self.tasks.clear();
-        self.edge_tasks = 0;
-        self.arrivals.clear();
-        self.deferred.clear();
-        self.questions.clear();
-        self.journals.clear();
-        self.last.clear();
-    }
-
-    fn schedule(&mut self, stepped: &Stepped) {
-        self.head = Some(Head { position: self.next, step: stepped.step, source: stepped.source });
-        if !self.journals.is_empty() {
-            let StepNumber(merged) = stepped.step;
-            self.journals.retain(|task, _| task.step.0 > merged);
-        }
-        if let Some(squashed) = &stepped.squashed {
-            self.last.clone_from(&squashed.last);
-            self.steps_total += squashed.steps;
-        }
-        match &stepped.as_node {
-            Some(node) => {
-                self.last = vec![node.clone()];
-                self.questions.clear();
-            }
-            None if stepped.merged.is_empty() => {}
-            None => self.last = stepped.merged.iter().map(|task| task.node.clone()).collect(),
-        }
-        self.tasks.clear();
-        self.tasks.extend(stepped.due.iter().map(|due| Task {
-            due: due.clone(),
-            status: TaskStatus::Open,
-            attempts: 0,
-            spent: 0,
-            handling: None,
-        }));
-        self.edge_tasks = self.tasks.iter().filter(|t| t.due.payload.is_none()).count();
-        self.arrivals.clone_from(&stepped.arrivals);
-        self.deferred.clone_from(&stepped.deferred);
-        if !stepped.merged.is_empty() {
-            self.steps_total += 1;
-            if let Some(run) = &mut self.run {
-                run.steps += 1;
-            }
-        }
-    }
-
-    fn task_mut(&mut self, task: &TaskId, what: &'static str) -> Result<&mut Task, FoldError> {
-        match self.index_of(task) {
-            Some(index) => Ok(&mut self.tasks[index]),
-            None => Err(FoldError::Misplaced { position: self.next, what }),
         }
     }
 
@@ -436,6 +137,229 @@ impl Facts {
             }
         }
         Ok(())
+    }
+}
+
+/// A thread as its log tells it: the graphs at work, and everything needed to go on.
+#[derive(Clone, Debug)]
+pub(crate) struct Folded {
+    pub(crate) facts: Facts,
+    /// The outermost graph.
+    pub(crate) root: Scope,
+    /// The graphs inside it that are at work, or that keep their state.
+    pub(crate) inner: BTreeMap<Path, Scope>,
+}
+
+impl Folded {
+    /// A thread without records.
+    pub(crate) fn new(kind: Arc<StateKind>) -> Self {
+        let root = Scope::new(Path::ROOT, kind, BranchId::default());
+        Self { facts: Facts::default(), root, inner: BTreeMap::new() }
+    }
+
+    /// The graph that runs at `path`.
+    pub(crate) fn scope(&self, path: &Path) -> Option<&Scope> {
+        if path.is_root() { Some(&self.root) } else { self.inner.get(path) }
+    }
+
+    pub(crate) fn scope_mut(&mut self, path: &Path) -> Option<&mut Scope> {
+        if path.is_root() { Some(&mut self.root) } else { self.inner.get_mut(path) }
+    }
+
+    pub(crate) fn scopes(&self) -> impl Iterator<Item = &Scope> {
+        std::iter::once(&self.root).chain(self.inner.values())
+    }
+
+    /// The graph a task belongs to, and its place there, if it belongs to the current step.
+    pub(crate) fn find(&self, task: &TaskId) -> Option<(&Scope, usize)> {
+        let scope = self.scope(&task.path)?;
+        Some((scope, scope.index_of(task)?))
+    }
+
+    /// Whether a task can do nothing before a person has answered: it asked, or all that is left of the graphs it called did.
+    pub(crate) fn waits(&self, task: &TaskId) -> bool {
+        let questions = &self.facts.questions;
+        if questions.is_empty() {
+            return false;
+        }
+        if questions.iter().any(|question| question.task == *task) {
+            return true;
+        }
+        let mut asked = questions.iter().filter(|question| question.task.path.is_inside(task)).peekable();
+        let depth = task.path.frames().len() + 1;
+        // Without a record of the graph it begins anew, which makes no sense before all of it is answered.
+        asked.peek().is_some()
+            && asked.all(|question| {
+                let inner = question.task.path.to_depth(depth);
+                self.scope(&inner).is_none_or(|scope| self.is_stuck(scope))
+            })
+    }
+
+    /// Whether nothing in a graph can go on.
+    pub(crate) fn is_stuck(&self, scope: &Scope) -> bool {
+        let mut tasks = scope.facts.tasks.iter().enumerate().peekable();
+        let waits = |(index, task): (usize, &Task)| match task.status {
+            TaskStatus::Done(_) => true,
+            TaskStatus::Open => self.waits(&scope.task_id(index)),
+            TaskStatus::Failed(_) => false,
+        };
+        scope.facts.input.is_none() && tasks.peek().is_some() && tasks.all(waits) && self.asks_within(&scope.path)
+    }
+
+    /// Whether a question is open in the graph at `path`, or deeper.
+    pub(crate) fn asks_within(&self, path: &Path) -> bool {
+        self.facts.questions.iter().any(|question| question.task.path.is_within(path))
+    }
+
+    /// Takes in the next record.
+    pub(crate) fn fold(&mut self, record: &Record) -> Result<(), FoldError> {
+        let facts = &mut self.facts;
+        match record {
+            Record::Opened(opened) => facts.opened = Some((**opened).clone()),
+            Record::RunStarted(started) => self.start_run(started),
+            Record::Input(input) => self.take_input(input)?,
+            Record::TaskDone(done) => {
+                let task = self.task_mut(&done.task, "task_done")?;
+                task.status = TaskStatus::Done(Arc::clone(done));
+                task.attempts = done.attempt;
+            }
+            Record::AttemptFailed(failed) => {
+                self.task_mut(&failed.task, "attempt_failed")?.attempts = failed.attempt;
+                // What failed inside may be tried again too.
+                let inside = self.inner.values_mut().filter(|scope| scope.path.is_inside(&failed.task));
+                inside.for_each(Scope::reopen);
+            }
+            Record::TaskFailed(failed) => {
+                let task = self.task_mut(&failed.task, "task_failed")?;
+                if failed.handled {
+                    task.handling = Some(failed.failure.clone());
+                } else {
+                    task.status = TaskStatus::Failed(failed.failure.clone());
+                }
+                (task.attempts, task.spent) = (failed.attempt, failed.attempt);
+            }
+            Record::Asked(question) => facts.questions.push(Arc::clone(question)),
+            Record::Answered(answered) => facts.answer(answered.question, &answered.value)?,
+            Record::Closed(closed) => facts.questions.retain(|q| !closed.questions.contains(&q.id)),
+            Record::EffectStarted(started) => facts.set_effect(&started.effect, Some(EffectStatus::Started)),
+            Record::EffectDone(done) => facts.set_effect(&done.effect, Some(EffectStatus::Done(done.result.clone()))),
+            Record::EffectFailed(failed) => facts.set_effect(&failed.effect, None),
+            Record::EffectDoubted(doubted) => facts.set_effect(&doubted.effect, Some(EffectStatus::Started)),
+            Record::Stepped(stepped) => {
+                if stepped.as_node.is_some() {
+                    self.give_up(&stepped.path);
+                }
+                let position = self.facts.next;
+                self.begun(&stepped.path, "stepped")?.merge(&stepped.merged, &stepped.resolved, position)?;
+                self.schedule(stepped)?;
+                return Ok(());
+            }
+            Record::Forked(forked) => self.fork(forked),
+            Record::RunEnded(ended) => {
+                if let Some(run) = &mut facts.run {
+                    run.ended = Some(ended.outcome.clone());
+                }
+            }
+        }
+        self.facts.next.0 += 1;
+        Ok(())
+    }
+
+    fn start_run(&mut self, started: &RunStarted) {
+        self.facts.run = Some(RunHead { started: started.clone(), ended: None });
+        for scope in std::iter::once(&mut self.root).chain(self.inner.values_mut()) {
+            scope.reopen();
+            scope.facts.steps = 0;
+        }
+    }
+
+    /// The graph at `path`, which begins now if it is not there.
+    fn begun(&mut self, path: &Path, what: &'static str) -> Result<&mut Scope, FoldError> {
+        if path.is_root() {
+            return Ok(&mut self.root);
+        }
+        let misplaced = FoldError::Misplaced { position: self.facts.next, what };
+        let kind = self.root.kind.at(path).ok_or(misplaced)?;
+        let new = || Scope {
+            applied: self.root.applied.as_ref().map(|_| Vec::new()),
+            ..Scope::new(path.clone(), Arc::clone(kind), self.facts.branch)
+        };
+        Ok(self.inner.entry(path.clone()).or_insert_with(new))
+    }
+
+    /// A new input takes the place of everything that was due in its graph.
+    fn take_input(&mut self, input: &Input) -> Result<(), FoldError> {
+        // Without a record of the graph it was cut off before its steps were stored: what is known of its tasks still counts.
+        if self.scope(&input.path).is_some() {
+            self.forget(&input.path);
+        }
+        let position = self.facts.next;
+        let outer = if input.shared { input.path.outer() } else { None };
+        let shared = outer.and_then(|outer| self.scope(&outer)).map(|outer| outer.state.clone());
+        let scope = self.begun(&input.path, "input")?;
+        scope.take_input(input, position);
+        if let Some(state) = shared {
+            scope.state = state;
+        }
+        Ok(())
+    }
+
+    /// Forgets the questions and effects of a graph, and the graphs inside it but for those that keep their state.
+    fn forget(&mut self, path: &Path) {
+        self.facts.questions.retain(|question| !question.task.path.is_within(path));
+        self.facts.journals.retain(|task, _| !task.path.is_within(path));
+        self.inner.retain(|inner, _| inner == path || !inner.is_within(path) || inner.is_continued(path));
+    }
+
+    /// An edit takes the place of an input that is not applied, and of everything that was due.
+    pub(crate) fn give_up(&mut self, path: &Path) {
+        self.forget(path);
+        self.facts.end_run();
+        if let Some(scope) = self.scope_mut(path) {
+            scope.facts.input = None;
+            scope.drop_results();
+        }
+    }
+
+    /// What comes next. The second half of a `stepped`.
+    pub(crate) fn schedule(&mut self, stepped: &Stepped) -> Result<(), FoldError> {
+        let (path, step, position) = (&stepped.path, stepped.step, self.facts.next);
+        if !self.facts.journals.is_empty() {
+            let settled = |task: &TaskId| (task.path == *path && task.step <= step) || task.path.is_settled(path, step);
+            self.facts.journals.retain(|task, _| !settled(task));
+        }
+        if !self.inner.is_empty() {
+            self.inner.retain(|inner, _| !inner.is_settled(path, step));
+        }
+        self.begun(path, "stepped")?.schedule(stepped, position);
+        self.facts.steps_total += stepped.squashed.as_ref().map_or(u64::from(!stepped.merged.is_empty()), |s| s.steps);
+        self.facts.next.0 += 1;
+        Ok(())
+    }
+
+    /// A new line of history begins at the checkpoint that was folded last; what was pending in the line that is left stays behind.
+    fn fork(&mut self, forked: &Forked) {
+        let stands = |scope: &&Scope| scope.facts.head.is_some_and(|head| head.position == forked.parent);
+        let place = self.scopes().find(stands).map_or(Path::ROOT, |scope| scope.path.clone());
+        self.facts.end_run();
+        self.facts.branch = forked.branch;
+        self.facts.forks = self.facts.forks.max(forked.branch.0);
+        self.facts.questions.clear();
+        self.facts.journals.clear();
+        self.inner.retain(|inner, _| place.is_within(inner) || inner.is_continued(&Path::ROOT));
+        for scope in std::iter::once(&mut self.root).chain(self.inner.values_mut()) {
+            scope.drop_results();
+            scope.facts.branch = forked.branch;
+            if let Some(caller) = scope.facts.caller.as_mut().filter(|_| place.is_within(&scope.path)) {
+                caller.branch = forked.branch;
+            }
+        }
+    }
+
+    fn task_mut(&mut self, task: &TaskId, what: &'static str) -> Result<&mut Task, FoldError> {
+        let misplaced = FoldError::Misplaced { position: self.facts.next, what };
+        let Some((_, index)) = self.find(task) else { return Err(misplaced) };
+        self.scope_mut(&task.path).map(|scope| &mut scope.facts.tasks[index]).ok_or(misplaced)
     }
 }
 

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::fold::{FoldError, Folded};
 use super::question::Question;
 use super::record::{Entry, Record, RunOutcome};
-use crate::id::{NodeName, Position, TaskId};
+use super::scope::Scope;
+use crate::id::{NodeName, Path, Position, QuestionId, TaskId};
 
 /// A task of a step, as it stands or as it was recorded.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,66 +25,71 @@ pub struct TaskState {
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) position: Position,
-    pub(crate) folded: Folded,
+    pub(crate) scope: Scope,
     pub(crate) tasks: Vec<TaskState>,
     /// Whether another checkpoint comes before it in its line.
     pub(crate) parent: bool,
 }
 
-/// All checkpoints in the order in which they were written. `entries` are all records of the thread.
+/// All checkpoints of the graph at `path`, in the order in which they were written. `entries` are all records of the thread.
 ///
 /// Holds the state of each checkpoint: it costs as much as all of them together.
-pub(crate) fn history(fresh: Folded, entries: &[Entry]) -> Result<Vec<Seen>, FoldError> {
+pub(crate) fn history(fresh: Folded, entries: &[Entry], path: &Path) -> Result<Vec<Seen>, FoldError> {
     let mut seen: Vec<Seen> = Vec::new();
-    let mut places: HashMap<Position, usize> = HashMap::new();
+    // The checkpoints of all graphs, since the line can be forked at each, with the one of this graph that is the newest there.
+    let mut places: HashMap<Position, (Folded, Option<usize>)> = HashMap::new();
+    let forked: HashSet<Position> = entries.iter().filter_map(|entry| Some(entry.record.forked()?.parent)).collect();
     let mut folded = fresh;
-    // Tasks that were answered, and run again: what they ask next takes the place of what they asked.
-    let mut answered: HashSet<TaskId> = HashSet::new();
+    // What a task asks next takes the place of what was answered.
+    let mut answered: HashSet<QuestionId> = HashSet::new();
     // The checkpoint that the records are about.
     let mut current: Option<usize> = None;
     for Entry { position, record } in entries {
         if let Record::Forked(forked) = record {
             let misplaced = FoldError::Misplaced { position: *position, what: "forked" };
-            current = Some(*places.get(&forked.parent).ok_or(misplaced)?);
-            folded = current.map_or(folded, |at| seen[at].folded.clone());
+            (folded, current) = places.get(&forked.parent).cloned().ok_or(misplaced)?;
         }
         folded.facts.next = *position;
         folded.fold(record)?;
         if matches!(record, Record::Input(input) if input.unlisted) {
             continue;
         }
-        if matches!(record, Record::Input(_) | Record::Stepped(_)) {
-            let tasks = (0..folded.facts.tasks.len()).map(|index| folded.facts.task_id(index));
-            let tasks = tasks.map(|task| TaskState { task, questions: Vec::new(), error: None }).collect();
-            places.insert(*position, seen.len());
-            seen.push(Seen { position: *position, folded: folded.clone(), tasks, parent: current.is_some() });
-            current = Some(seen.len() - 1);
-        } else if let Some(at) = current {
-            note(&mut seen[at].tasks, &mut answered, record);
+        match record.checkpoint() {
+            Some(of) if of == path => {
+                let Some(scope) = folded.scope(path).cloned() else { continue };
+                let tasks = (0..scope.facts.tasks.len()).map(|index| scope.task_id(index));
+                let tasks = tasks.map(|task| TaskState { task, questions: Vec::new(), error: None }).collect();
+                seen.push(Seen { position: *position, scope, tasks, parent: current.is_some() });
+                current = Some(seen.len() - 1);
+            }
+            // Its caller's step is merged: another call begins anew.
+            Some(_) if folded.scope(path).is_none() => current = None,
+            _ => {
+                if let Some(at) = current {
+                    note(&mut seen[at].tasks, &mut answered, record);
+                }
+            }
+        }
+        if forked.contains(position) {
+            places.insert(*position, (folded.clone(), current));
         }
     }
     Ok(seen)
 }
 
 /// What a record says about a task of the step.
-fn note(tasks: &mut [TaskState], answered: &mut HashSet<TaskId>, record: &Record) {
+fn note(tasks: &mut [TaskState], answered: &mut HashSet<QuestionId>, record: &Record) {
     let of = |tasks: &mut [TaskState], task: &TaskId, then: &dyn Fn(&mut TaskState)| {
         tasks.iter_mut().filter(|state| state.task == *task).for_each(then);
     };
     match record {
         Record::Asked(question) => {
-            let again = answered.remove(&question.task);
-            of(tasks, &question.task, &|state| {
-                if again {
-                    state.questions.clear();
-                }
+            for state in tasks.iter_mut().filter(|s| s.task == question.task || question.task.path.is_inside(&s.task)) {
+                state.questions.retain(|earlier| !answered.contains(&earlier.id));
                 state.questions.push(Arc::clone(question));
-            });
+            }
         }
-        Record::Answered(answer) => {
-            let asked = tasks.iter().filter(|state| state.questions.iter().any(|q| q.id == answer.question));
-            answered.extend(asked.map(|state| state.task.clone()));
-        }
+        Record::Answered(answer) => _ = answered.insert(answer.question),
         Record::TaskDone(done) => of(tasks, &done.task, &|state| state.error = None),
         Record::TaskFailed(failed) if !failed.handled => {
             of(tasks, &failed.task, &|state| state.error = Some(failed.failure.origin.code().to_owned()));

@@ -7,9 +7,11 @@ pub(crate) mod codec;
 pub(crate) mod fold;
 mod history;
 mod line;
+mod parts;
 mod question;
 mod record;
 mod report;
+mod scope;
 mod snapshot;
 mod squash;
 
@@ -18,18 +20,19 @@ pub mod format {}
 
 pub use codec::{CodecError, RECORD_VERSION};
 pub use fold::FoldError;
-pub(crate) use fold::{EffectStatus, Folded, Journal, TaskStatus};
+pub(crate) use fold::{EffectStatus, Folded, Journal};
 pub use history::TaskState;
 pub(crate) use history::{Seen, history};
 pub(crate) use line::fold_line;
+pub use parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
 pub(crate) use question::QuestionSpec;
 pub use question::{Question, QuestionKind};
 pub use record::{
-    Answered, Arrival, AttemptFailed, CloseReason, Closed, Cost, Doubt, Due, Durability, EffectDone, EffectDoubted, EffectFailed,
-    EffectStarted, Entry, Fault, Forked, Input, Opened, Record, RunEnded, RunOutcome, RunStarted, Source, Squashed, Stepped,
-    Target, TaskDone, TaskFailed, TaskRef, Trigger,
+    Answered, AttemptFailed, CloseReason, Closed, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted, Entry, Fault,
+    Forked, Input, Opened, Record, RunEnded, RunOutcome, RunStarted, Squashed, Stepped, TaskDone, TaskFailed,
 };
 pub use report::{NodeCost, Report};
+pub(crate) use scope::{Scope, TaskStatus};
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::SnapshotMeter;
 pub(crate) use squash::{is_kept_back, squash};

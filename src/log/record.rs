@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
 use super::question::Question;
 use crate::clock::Timestamp;
 use crate::error::Failure;
@@ -53,6 +54,36 @@ pub enum Record {
     RunEnded(RunEnded),
 }
 
+impl Record {
+    /// The graph whose checkpoint this is; `None` for a record that is none.
+    pub(crate) fn checkpoint(&self) -> Option<&Path> {
+        match self {
+            Self::Input(input) => Some(&input.path).filter(|_| !input.unlisted),
+            Self::Stepped(stepped) => Some(&stepped.path),
+            _ => None,
+        }
+    }
+
+    pub(crate) fn forked(&self) -> Option<&Forked> {
+        match self {
+            Self::Forked(forked) => Some(forked),
+            _ => None,
+        }
+    }
+
+    /// The graph that it tells about, if it is a record of how a graph's steps go.
+    pub(crate) fn step_path(&self) -> Option<&Path> {
+        match self {
+            Self::Input(input) => Some(&input.path),
+            Self::Stepped(stepped) => Some(&stepped.path),
+            Self::TaskDone(done) => Some(&done.task.path),
+            Self::AttemptFailed(failed) => Some(&failed.task.path),
+            Self::TaskFailed(failed) => Some(&failed.task.path),
+            _ => None,
+        }
+    }
+}
+
 /// See [`Record::Opened`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Opened {
@@ -66,32 +97,6 @@ pub struct Opened {
     pub schema: Schema,
     /// When.
     pub at: Timestamp,
-}
-
-/// What made a run begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Trigger {
-    /// New input.
-    Input,
-    /// The thread was continued.
-    Resume,
-    /// A question was answered.
-    Answer,
-}
-
-/// When the steps of a run are stored. Input, answers and effects are stored at once, whichever is chosen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Durability {
-    /// Before anything follows from them.
-    #[default]
-    Step,
-    /// In the background: when the process dies, the last step may be lost, and its nodes run again.
-    Behind,
-    /// When the run ends, whatever way it ends, as one checkpoint. When the process dies, all steps of the run are lost.
-    Exit,
 }
 
 /// See [`Record::RunStarted`].
@@ -115,6 +120,15 @@ pub struct RunStarted {
 pub struct Input {
     /// The line of history.
     pub branch: BranchId,
+    /// Where the graph runs.
+    #[serde(default, skip_serializing_if = "Path::is_root")]
+    pub path: Path,
+    /// The task that called the graph, if it is not the outermost one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub caller: Option<TaskId>,
+    /// Whether it begins with the state of the graph that called it, and gives its changes back.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared: bool,
     /// Number of this checkpoint.
     pub step: StepNumber,
     /// What the input writes.
@@ -122,60 +136,6 @@ pub struct Input {
     /// Left out of histories: the run's steps are stored as one checkpoint, which holds the input too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlisted: bool,
-}
-
-/// What runs next: what a conditional edge gives, or a node that says itself where to go.
-///
-/// ```
-/// use ferrata::Target;
-/// let targets = vec![Target::node("review"), Target::send("read", serde_json::json!({"path": "a.md"}))];
-/// assert_eq!(targets.len(), 2);
-/// ```
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Target {
-    /// A node, on the state.
-    Node(NodeName),
-    /// A node, on a payload.
-    Send {
-        /// The node.
-        node: NodeName,
-        /// What it gets.
-        payload: Arc<Value>,
-    },
-    /// Past a node, to where it leads: a fan-out over nothing.
-    Past(NodeName),
-}
-
-impl Target {
-    /// A node, on the state; [`END`](crate::END) leads nowhere.
-    pub fn node(name: impl Into<NodeName>) -> Self {
-        Self::Node(name.into())
-    }
-
-    /// A task of its own for a node, on a payload. A node that takes a view of the state gets the payload as its state.
-    pub fn send(node: impl Into<NodeName>, payload: impl Into<Value>) -> Self {
-        Self::Send { node: node.into(), payload: Arc::new(payload.into()) }
-    }
-}
-
-/// What a task or an effect cost. The tokens of an effect are not in its task's cost.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cost {
-    /// Wall time in milliseconds.
-    pub ms: u64,
-    /// Tokens sent to models.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub input_tokens: u64,
-    /// Tokens written by models.
-    #[serde(default, skip_serializing_if = "is_zero")]
-    pub output_tokens: u64,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
 }
 
 /// See [`Record::TaskDone`].
@@ -193,6 +153,9 @@ pub struct TaskDone {
     /// Whether it is the result of the node's error handler: the node's edges are not taken then.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub handled: bool,
+    /// Whether it speaks to the graph outside: changes and targets are that one's, and the subgraph ends here.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub to_parent: bool,
     /// What the attempt cost.
     pub cost: Cost,
 }
@@ -329,21 +292,6 @@ pub struct EffectDoubted {
     pub at: Timestamp,
 }
 
-/// What a checkpoint comes from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Source {
-    /// An input that is not applied yet.
-    Input,
-    /// A step, or an input that was applied.
-    Loop,
-    /// An edit of the state from outside.
-    Update,
-    /// A copy of an earlier checkpoint, to run from there again.
-    Fork,
-}
-
 /// See [`Record::Forked`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Forked {
@@ -353,40 +301,6 @@ pub struct Forked {
     pub parent: Position,
     /// When.
     pub at: Timestamp,
-}
-
-/// A task within its step.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskRef {
-    /// The node.
-    pub node: NodeName,
-    /// The send index, for a sent task.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub send: Option<u32>,
-}
-
-/// A task that is due.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Due {
-    /// The node.
-    pub node: NodeName,
-    /// What it gets, if it was sent something, be it null; else it gets the state.
-    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
-    pub payload: Option<Arc<Value>>,
-}
-
-/// A payload that is there: a null is one too.
-fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Arc<Value>>, D::Error> {
-    Value::deserialize(deserializer).map(|value| Some(Arc::new(value)))
-}
-
-/// What has arrived at a join that is still waiting.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Arrival {
-    /// The join: its target and its sources.
-    pub join: Arc<str>,
-    /// The sources that have run since it last fired.
-    pub arrived: Vec<NodeName>,
 }
 
 /// See [`Record::Stepped`].

@@ -1,6 +1,7 @@
 //! What a thread cost, node by node.
 
-use super::record::{Cost, Entry, Record};
+use super::parts::Cost;
+use super::record::{Entry, Record};
 use crate::id::NodeName;
 
 /// What one node cost over the life of a thread.

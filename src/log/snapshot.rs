@@ -1,13 +1,15 @@
 //! Snapshots: everything the fold yields, so that opening a thread does not read its whole history.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::fold::{Facts, Folded};
-use crate::id::Position;
-use crate::state::{Schema, State, StateCell, StateError};
+use super::fold::{Facts, FoldError, Folded};
+use super::scope::{Scope, ScopeFacts};
+use crate::id::{Path, Position};
+use crate::state::{Schema, StateError, StateKind};
 
 /// Bytes that are appended before the first snapshot is worth its room.
 const FLOOR_BYTES: u64 = 16 * 1024;
@@ -15,13 +17,39 @@ const FLOOR_BYTES: u64 = 16 * 1024;
 /// The fold of a thread's records up to a position. What it holds is the engine's own business.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    state: Map<String, Value>,
     facts: Facts,
+    graph: ScopeSnapshot,
+    /// The graphs inside that are at work, or that keep their state.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    inner: Vec<(Path, ScopeSnapshot)>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct ScopeSnapshot {
+    state: Map<String, Value>,
+    facts: ScopeFacts,
+}
+
+impl ScopeSnapshot {
+    fn of(scope: &Scope) -> Result<Self, StateError> {
+        Ok(Self { state: scope.state.values(&scope.kind.schema)?, facts: scope.facts.clone() })
+    }
+
+    fn restore(self, path: Path, kind: &Arc<StateKind>) -> Result<Scope, StateError> {
+        let (kind, state) = (Arc::clone(kind), kind.decode(self.state)?);
+        Ok(Scope { path, kind, state, facts: self.facts, applied: None })
+    }
 }
 
 impl Snapshot {
-    pub(crate) fn of(folded: &Folded) -> Result<Self, StateError> {
-        Ok(Self { state: folded.state.values(&folded.schema)?, facts: folded.facts.clone() })
+    /// Everything that the records before `next` yield, but for the graphs that `is_stored` says nothing is kept of.
+    pub(crate) fn of(folded: &Folded, next: Position, is_stored: impl Fn(&Path) -> bool) -> Result<Self, StateError> {
+        let inner = folded.inner.iter().filter(|(path, _)| is_stored(path));
+        Ok(Self {
+            facts: Facts { next, ..folded.facts.clone() },
+            graph: ScopeSnapshot::of(&folded.root)?,
+            inner: inner.map(|(path, scope)| Ok((path.clone(), ScopeSnapshot::of(scope)?))).collect::<Result<_, StateError>>()?,
+        })
     }
 
     /// Position of the first record that it does not contain.
@@ -34,9 +62,15 @@ impl Snapshot {
         self.facts.opened.as_ref().map(|opened| opened.schema.clone())
     }
 
-    pub(crate) fn restore<S: State>(self, schema: Arc<Schema>) -> Result<Folded, StateError> {
-        let state = StateCell::new(S::decode(&schema, self.state)?);
-        Ok(Folded { schema, state, facts: self.facts, applied: None })
+    pub(crate) fn restore(self, kind: &Arc<StateKind>) -> Result<Folded, FoldError> {
+        let root = self.graph.restore(Path::ROOT, kind)?;
+        let mut inner = BTreeMap::new();
+        for (path, scope) in self.inner {
+            let misplaced = FoldError::Misplaced { position: self.facts.next, what: "a graph in the snapshot" };
+            let kind = kind.at(&path).ok_or(misplaced)?;
+            inner.insert(path.clone(), scope.restore(path, kind)?);
+        }
+        Ok(Folded { facts: self.facts, root, inner })
     }
 }
 

@@ -1,10 +1,8 @@
 //! How a run begins.
 
-use super::{Command, Ending, Env, Machine, Step, answer::GivenAnswer};
-use crate::id::{NodeName, RunId, StepNumber, TaskId};
-use crate::log::{
-    Answered, CloseReason, Closed, Doubt, Durability, Input, Opened, QuestionKind, Record, RunStarted, TaskStatus, Trigger,
-};
+use super::{Command, Ending, Env, Machine, RunFailure, Step, answer::GivenAnswer};
+use crate::id::{NodeName, Path, RunId, StepNumber, TaskId};
+use crate::log::{Answered, CloseReason, Closed, Doubt, Durability, Input, Opened, QuestionKind, Record, RunStarted, Trigger};
 use crate::state::{Change, StateError, check, give_ids};
 
 /// Why a run does not begin. Nothing was recorded.
@@ -63,8 +61,8 @@ impl Machine {
             let opened = Opened {
                 id: (env.new_id)(),
                 thread: self.thread.clone(),
-                graph: self.shape.name.clone(),
-                schema: (*self.shape.schema).clone(),
+                graph: self.root.shape.name.clone(),
+                schema: (*self.root.shape.schema).clone(),
                 at: env.now,
             };
             self.record(Record::Opened(Box::new(opened)))?;
@@ -73,11 +71,16 @@ impl Machine {
         self.record(Record::RunStarted(RunStarted { run, trigger, steps_max, durability: self.durability, at: env.now }))?;
         match begin {
             Begin::Input { changes, .. } => {
-                if let Err(refusal) = self.take_input(changes, env)? {
-                    return Ok(Err(refusal));
+                match self.take_input(&Path::ROOT, None, changes, false, env)? {
+                    Ok(()) => {}
+                    Err(RunFailure::Merge { source, .. }) => return Ok(Err(Refusal::Input(source))),
+                    Err(other) => {
+                        let error = crate::state::ValueError::new(other.to_string());
+                        return Ok(Err(Refusal::Input(StateError::Value(error))));
+                    }
                 }
-                if self.stops_here() {
-                    self.end(Ending::Paused, env)?;
+                if self.stops_here(&Path::ROOT) {
+                    self.end(&Path::ROOT, Ending::Paused, env)?;
                     return Ok(Ok(()));
                 }
             }
@@ -87,23 +90,23 @@ impl Machine {
             }
         }
         self.doubt_what_was_cut_off(env)?;
-        if self.folded.facts.input.is_some() {
+        if self.folded.root.facts.input.is_some() {
             // The process died before the steps behind the input were stored.
-            if let Err(failure) = self.merge_step()? {
-                self.end(Ending::Failed(failure), env)?;
+            if let Err(failure) = self.merge_step(&Path::ROOT)? {
+                self.end(&Path::ROOT, Ending::Failed(failure), env)?;
                 return Ok(Ok(()));
             }
-            if self.stops_here() {
-                self.end(Ending::Paused, env)?;
+            if self.stops_here(&Path::ROOT) {
+                self.end(&Path::ROOT, Ending::Paused, env)?;
                 return Ok(Ok(()));
             }
         }
-        self.go_on(env)?;
+        self.proceed(&Path::ROOT, env)?;
         Ok(Ok(()))
     }
 
     fn admit(&self, begin: &Begin) -> Result<(), Refusal> {
-        let facts = &self.folded.facts;
+        let (facts, root, shape) = (&self.folded.facts, &self.folded.root.facts, &self.root.shape);
         match begin {
             Begin::Input { supersede: true, .. } => {
                 if let Some((effects, questions)) = self.in_doubt() {
@@ -114,19 +117,19 @@ impl Machine {
                 let questions: Vec<_> = facts.questions.iter().map(|q| format!("\"{}\" ({})", q.text, q.id)).collect();
                 return Err(Refusal::Waiting { questions: questions.join(", ") });
             }
-            Begin::Input { .. } if !facts.tasks.is_empty() || facts.input.is_some() => {
+            Begin::Input { .. } if !root.tasks.is_empty() || root.input.is_some() => {
                 return Err(Refusal::Unfinished { next: self.open_nodes() });
             }
             Begin::Input { .. } => {}
-            Begin::Resume if facts.head.is_none() => return Err(Refusal::Fresh),
+            Begin::Resume if root.head.is_none() => return Err(Refusal::Fresh),
             Begin::Resume | Begin::Answer(_) => {
-                if let Some(task) = facts.tasks.iter().find(|t| self.shape.index(&t.due.node).is_none()) {
-                    return Err(Refusal::NodeGone { node: task.due.node.clone(), known: self.shape.node_names() });
+                if let Some(task) = root.tasks.iter().find(|t| shape.index(&t.due.node).is_none()) {
+                    return Err(Refusal::NodeGone { node: task.due.node.clone(), known: shape.node_names() });
                 }
             }
         }
         if let Begin::Input { changes, .. } = begin {
-            check(&self.shape.schema, changes).map_err(Refusal::Input)?;
+            check(&shape.schema, changes).map_err(Refusal::Input)?;
         }
         Ok(())
     }
@@ -151,10 +154,10 @@ impl Machine {
     }
 
     fn open_nodes(&self) -> String {
-        let open = self.folded.facts.tasks.iter().filter(|t| !matches!(t.status, TaskStatus::Done(_)));
+        let open = self.folded.root.facts.tasks.iter().filter(|t| t.result().is_none());
         let mut names: Vec<&str> = open.map(|t| t.due.node.as_str()).collect();
         if names.is_empty() {
-            names = self.folded.facts.tasks.iter().map(|t| t.due.node.as_str()).collect();
+            names = self.folded.root.facts.tasks.iter().map(|t| t.due.node.as_str()).collect();
         }
         names.dedup();
         if names.is_empty() { "the entry".to_owned() } else { names.join(", ") }
@@ -162,42 +165,39 @@ impl Machine {
 
     /// A finished thread, and one that waits in all its tasks, have nothing to do.
     fn nothing_to_do(&self) -> Option<Ending> {
-        let facts = &self.folded.facts;
-        if facts.input.is_some() {
-            return None;
-        }
-        if facts.tasks.is_empty() {
+        if self.folded.root.is_finished() {
             return Some(Ending::Done);
         }
-        let settled = facts.tasks.iter().enumerate().all(|(index, task)| match task.status {
-            TaskStatus::Done(_) => true,
-            TaskStatus::Open => facts.waits(&facts.task_id(index)),
-            TaskStatus::Failed(_) => false,
-        });
-        (settled && !facts.questions.is_empty()).then(|| Ending::Waiting(facts.questions.clone()))
+        self.folded.is_stuck(&self.folded.root).then(|| Ending::Waiting(self.folded.facts.questions.clone()))
     }
 
-    fn take_input(&mut self, mut changes: Vec<Change>, env: &Env<'_>) -> Step<Result<(), Refusal>> {
-        if let Some(fields) = &self.shape.input {
+    /// An input of the graph at `path`: it is the result of the start, so it is merged, and the start's edges fire.
+    pub(super) fn take_input(
+        &mut self,
+        path: &Path,
+        caller: Option<TaskId>,
+        mut changes: Vec<Change>,
+        shared: bool,
+        env: &Env<'_>,
+    ) -> Step<Result<(), RunFailure>> {
+        let Some(shape) = self.root.shape.at(path).cloned() else { return Ok(Ok(())) };
+        if let Some(fields) = &shape.input {
             changes.retain(|change| fields.iter().any(|field| *field == change.field));
         }
-        let open: Vec<_> = self.folded.facts.questions.iter().map(|q| q.id).collect();
+        let (facts, known) = (&self.folded.facts, self.folded.scope(path));
+        let open = facts.questions.iter().filter(|question| known.is_some() && question.task.path.is_within(path));
+        let open: Vec<_> = open.map(|question| question.id).collect();
+        // Above every step that effects were recorded for, so that no task is taken for one that was given up.
+        let recorded = facts.journals.keys().filter(|task| known.is_some() && task.path == *path).map(|task| task.step.next());
+        let (branch, step) = (facts.branch, recorded.chain(known.map(|scope| scope.step_due())).max().unwrap_or(StepNumber(-1)));
         if !open.is_empty() {
             self.record(Record::Closed(Closed { questions: open, why: CloseReason::Superseded, at: env.now }))?;
         }
-        // Above every step that effects were recorded for, so that no task is taken for one that was given up.
-        let recorded = self.folded.facts.journals.keys().map(|task| task.step.next()).max();
-        let (branch, step) = (self.folded.facts.branch, self.folded.facts.step_due().max(recorded.unwrap_or(StepNumber(-1))));
         let thread = &self.thread;
-        give_ids(&self.shape.schema, &mut changes, || format!("{thread}:{}:input@{}", branch.0, step.0));
+        give_ids(&shape.schema, &mut changes, || format!("{thread}:{}:{path}input@{}", branch.0, step.0));
         let unlisted = self.durability == Durability::Exit;
-        self.record(Record::Input(Input { branch, step, changes, unlisted }))?;
-        // The input is the result of the start: it is merged, and the start's edges fire.
-        match self.merge_step()? {
-            Ok(()) => Ok(Ok(())),
-            Err(super::RunFailure::Merge { source, .. }) => Ok(Err(Refusal::Input(source))),
-            Err(other) => Ok(Err(Refusal::Input(StateError::Value(crate::state::ValueError::new(other.to_string()))))),
-        }
+        self.record(Record::Input(Input { branch, path: path.clone(), caller, shared, step, changes, unlisted }))?;
+        self.merge_step(path)
     }
 
     /// The process ended while these effects were under way.
@@ -205,9 +205,6 @@ impl Machine {
         // Also effects of steps that were never stored.
         let mut tasks: Vec<TaskId> = self.folded.facts.journals.keys().cloned().collect();
         tasks.sort();
-        for task in &tasks {
-            self.doubt(task, &Doubt::Interrupted, env)?;
-        }
-        Ok(())
+        self.doubt_all(&tasks, &Doubt::Interrupted, env).map(|_| ())
     }
 }

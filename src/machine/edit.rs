@@ -1,10 +1,10 @@
 //! Changes of a thread from outside a run: edits of its state, and forks.
 
-use super::{Env, Machine, RunFailure, Step};
+use super::{Env, Machine, RunFailure, Step, step::after};
 use crate::clock::Timestamp;
-use crate::graph::{END, START};
+use crate::graph::{END, START, Shape};
 use crate::id::{BranchId, NodeName, Path, Position, StepNumber};
-use crate::log::{FoldError, Forked, Input, Opened, Record, Source, Stepped};
+use crate::log::{CloseReason, Closed, FoldError, Forked, Input, Opened, Record, Scope, Source, Stepped};
 use crate::state::{Change, StateError, check, give_ids, resolve};
 
 /// Why an edit is not made. Nothing was recorded.
@@ -20,60 +20,81 @@ pub(crate) enum EditRefusal {
     Changes(#[source] StateError),
     #[error("{0}")]
     Edges(RunFailure),
+    #[error("no graph is at work at {path}")]
+    NoGraph { path: Path },
 }
 
 impl Machine {
-    /// Begins a new line of history at a checkpoint, which is what this machine was folded to.
-    pub(crate) fn fork(&mut self, parent: Position, now: Timestamp) -> Step {
+    /// Begins a new line of history at a checkpoint, which is what this machine was folded to. Gives the graph it is one of.
+    pub(crate) fn fork(&mut self, parent: Position, now: Timestamp) -> Step<Path> {
         let branch = BranchId(self.folded.facts.forks + 1);
+        let stands = |scope: &&Scope| scope.facts.head.is_some_and(|head| head.position == parent);
+        let path = self.folded.scopes().find(stands).map_or(Path::ROOT, |scope| scope.path.clone());
         self.record(Record::Forked(Forked { branch, parent, at: now }))?;
-        self.live.fill(super::Live::Idle);
-        self.look = true;
-        Ok(())
+        self.root.begin_step(self.folded.root.facts.tasks.len());
+        Ok(path)
     }
 
     /// Makes a copy of the checkpoint, so that what comes after it runs again, as other tasks.
-    pub(crate) fn copy_checkpoint(&mut self) -> Step<Result<(), RunFailure>> {
-        let facts = &self.folded.facts;
+    pub(crate) fn copy_checkpoint(&mut self, path: &Path) -> Step<Result<(), RunFailure>> {
+        let Some(scope) = self.folded.scope(path) else { return Ok(Ok(())) };
+        let (facts, step) = (&scope.facts, scope.step_due());
+        let (branch, caller, shared) = (facts.branch, facts.caller.clone(), facts.written.is_some());
         if let Some(changes) = facts.input.clone() {
-            let (branch, step) = (facts.branch, facts.step_due());
-            self.record(Record::Input(Input { branch, step, changes, unlisted: false }))?;
-            return self.merge_step();
+            self.record(Record::Input(Input { branch, path: path.clone(), caller, shared, step, changes, unlisted: false }))?;
+            return self.merge_step(path);
         }
-        let due = facts.tasks.iter().map(|task| task.due.clone()).collect();
-        self.checkpoint(Source::Fork, None, Vec::new(), due)?;
+        let stepped = Stepped {
+            branch,
+            path: path.clone(),
+            step,
+            source: Source::Fork,
+            as_node: None,
+            squashed: None,
+            merged: Vec::new(),
+            resolved: Vec::new(),
+            arrivals: facts.arrivals.clone(),
+            deferred: facts.deferred.clone(),
+            due: facts.tasks.iter().map(|task| task.due.clone()).collect(),
+        };
+        self.push_merged(stepped)?;
         Ok(Ok(()))
     }
 
-    /// Applies changes as if `as_node` had returned them: its edges fire, and whatever else was due is dropped.
+    /// Applies changes as if `as_node` of the graph at `path` had returned them: its edges fire, and whatever else was due there is
+    /// dropped.
     pub(crate) fn edit(
         &mut self,
+        path: &Path,
         mut changes: Vec<Change>,
         as_node: Option<NodeName>,
         env: &Env<'_>,
     ) -> Step<Result<(), EditRefusal>> {
-        if let Err(error) = check(&self.shape.schema, &changes) {
+        let (Some(shape), Some(scope)) = (self.root.shape.at(path).cloned(), self.folded.scope(path)) else {
+            return Ok(Err(EditRefusal::NoGraph { path: path.clone() }));
+        };
+        if let Err(error) = check(&shape.schema, &changes) {
             return Ok(Err(EditRefusal::Changes(error)));
         }
         if let Some((effects, questions)) = self.in_doubt() {
             return Ok(Err(EditRefusal::InDoubt { effects, questions }));
         }
-        let node = match as_node.map_or_else(|| self.ran_last(), Ok) {
+        let node = match as_node.map_or_else(|| ran_last(scope), Ok) {
             Ok(node) => node,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        if self.shape.index(&node).is_none() && node.as_str() != START && node.as_str() != END {
-            return Ok(Err(EditRefusal::UnknownNode { node, known: self.shape.node_names() }));
+        if shape.index(&node).is_none() && node.as_str() != START && node.as_str() != END {
+            return Ok(Err(EditRefusal::UnknownNode { node, known: shape.node_names() }));
         }
         if self.folded.facts.opened.is_none() {
-            let (thread, graph) = (self.thread.clone(), self.shape.name.clone());
-            let opened = Opened { id: (env.new_id)(), thread, graph, schema: (*self.shape.schema).clone(), at: env.now };
+            let (thread, graph) = (self.thread.clone(), shape.name.clone());
+            let opened = Opened { id: (env.new_id)(), thread, graph, schema: (*shape.schema).clone(), at: env.now };
             self.record(Record::Opened(Box::new(opened)))?;
         }
-        let facts = &self.folded.facts;
-        let origin = format!("{}:{}:edit@{}", self.thread, facts.branch.0, facts.step_due().0);
-        give_ids(&self.shape.schema, &mut changes, || origin.clone());
-        match resolve(&self.folded.schema, self.folded.state.object(), &[("the edit", &changes)]) {
+        let Some(scope) = self.folded.scope(path) else { return Ok(Err(EditRefusal::NoGraph { path: path.clone() })) };
+        let origin = format!("{}:{}:{path}edit@{}", self.thread, scope.facts.branch.0, scope.step_due().0);
+        give_ids(&shape.schema, &mut changes, || origin.clone());
+        match resolve(&shape.schema, scope.state.object(), &[("the edit", &changes)]) {
             // As resolved changes they are folded without a task.
             Ok(resolved) => {
                 let plain = changes.into_iter().filter(|change| resolved.iter().all(|done| done.field != change.field));
@@ -81,24 +102,38 @@ impl Machine {
             }
             Err(error) => return Ok(Err(EditRefusal::Changes(error))),
         }
-        self.merge_edit(changes, node)
+        self.merge_edit(path, &shape, changes, node, env)
     }
 
-    fn merge_edit(&mut self, changes: Vec<Change>, node: NodeName) -> Step<Result<(), EditRefusal>> {
-        self.folded.give_up();
-        match self.folded.merge(&[], &changes) {
+    fn merge_edit(
+        &mut self,
+        path: &Path,
+        shape: &Shape,
+        changes: Vec<Change>,
+        node: NodeName,
+        env: &Env<'_>,
+    ) -> Step<Result<(), EditRefusal>> {
+        let within = self.folded.facts.questions.iter().filter(|question| question.task.path.is_within(path));
+        let questions: Vec<_> = within.map(|question| question.id).collect();
+        if !questions.is_empty() {
+            self.record(Record::Closed(Closed { questions, why: CloseReason::Superseded, at: env.now }))?;
+        }
+        self.folded.give_up(path);
+        let position = self.folded.facts.next;
+        let Some(scope) = self.folded.scope_mut(path) else { return Ok(Err(EditRefusal::NoGraph { path: path.clone() })) };
+        match scope.merge(&[], &changes, position) {
             Err(FoldError::State(source)) => return Ok(Err(EditRefusal::Changes(source))),
             merged => merged?,
         }
-        let next = match self.after(&node) {
+        let next = match after(shape, scope, &node) {
             Ok(next) => next,
             Err(failure) => return Ok(Err(EditRefusal::Edges(failure))),
         };
         let stepped = Stepped {
-            branch: self.folded.facts.branch,
-            path: Path::ROOT,
+            branch: scope.facts.branch,
+            path: path.clone(),
             // An edit of a fresh thread takes the place of an input that is applied.
-            step: self.folded.facts.head.map_or(StepNumber(0), |head| head.step.next()),
+            step: scope.facts.head.map_or(StepNumber(0), |head| head.step.next()),
             source: Source::Update,
             as_node: Some(node),
             squashed: None,
@@ -108,44 +143,17 @@ impl Machine {
             deferred: next.deferred,
             due: next.due,
         };
-        self.push_merged(stepped);
+        self.push_merged(stepped)?;
         Ok(Ok(()))
     }
+}
 
-    fn ran_last(&self) -> Result<NodeName, EditRefusal> {
-        let mut last = self.folded.facts.last.clone();
-        last.dedup();
-        match &*last {
-            [] => Ok(START.into()),
-            [one] => Ok(one.clone()),
-            many => Err(EditRefusal::Ambiguous { nodes: many.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ") }),
-        }
-    }
-
-    fn checkpoint(
-        &mut self,
-        source: Source,
-        as_node: Option<NodeName>,
-        resolved: Vec<Change>,
-        due: Vec<crate::log::Due>,
-    ) -> Step {
-        let facts = &self.folded.facts;
-        let stepped = Stepped {
-            branch: facts.branch,
-            path: Path::ROOT,
-            step: facts.step_due(),
-            source,
-            as_node,
-            squashed: None,
-            merged: Vec::new(),
-            resolved,
-            arrivals: facts.arrivals.clone(),
-            deferred: facts.deferred.clone(),
-            due,
-        };
-        self.record(Record::Stepped(Box::new(stepped)))?;
-        self.live = vec![super::Live::Idle; self.folded.facts.tasks.len()];
-        self.look = true;
-        Ok(())
+fn ran_last(scope: &Scope) -> Result<NodeName, EditRefusal> {
+    let mut last = scope.facts.last.clone();
+    last.dedup();
+    match &*last {
+        [] => Ok(START.into()),
+        [one] => Ok(one.clone()),
+        many => Err(EditRefusal::Ambiguous { nodes: many.iter().map(NodeName::as_str).collect::<Vec<_>>().join(", ") }),
     }
 }

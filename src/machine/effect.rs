@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Env, Live, Machine, Step};
+use super::{Env, Machine, Place, Step};
 use crate::error::Failure;
 use crate::graph::doubt_schema;
 use crate::id::{EffectId, QuestionId, TaskId};
@@ -18,14 +18,9 @@ pub(crate) enum EffectOutcome {
 }
 
 impl Machine {
-    /// Whether that attempt of that task is the one that may write.
-    fn is_current(&self, index: usize, effect: &EffectId, attempt: u32) -> bool {
-        self.live.get(index) == Some(&Live::Running { attempt }) && self.folded.facts.index_of(&effect.task) == Some(index)
-    }
-
     /// An effect that must not happen twice is about to be performed. False: the attempt is over and may not.
-    pub(crate) fn effect_starts(&mut self, index: usize, effect: EffectId, attempt: u32, env: &Env<'_>) -> Step<bool> {
-        if !self.is_current(index, &effect, attempt) {
+    pub(crate) fn effect_starts(&mut self, place: &Place, effect: EffectId, attempt: u32, env: &Env<'_>) -> Step<bool> {
+        if self.current(place).is_none_or(|task| task != effect.task) {
             return Ok(false);
         }
         self.record(Record::EffectStarted(EffectStarted { effect, attempt, at: env.now }))?;
@@ -33,8 +28,8 @@ impl Machine {
     }
 
     /// An effect has a certain outcome. False: the attempt is over, and its late word does not count.
-    pub(crate) fn effect_ended(&mut self, index: usize, effect: EffectId, attempt: u32, outcome: EffectOutcome) -> Step<bool> {
-        if !self.is_current(index, &effect, attempt) {
+    pub(crate) fn effect_ended(&mut self, place: &Place, effect: EffectId, outcome: EffectOutcome) -> Step<bool> {
+        if self.current(place).is_none_or(|task| task != effect.task) {
             return Ok(false);
         }
         self.record(match outcome {
@@ -44,9 +39,17 @@ impl Machine {
         Ok(true)
     }
 
-    /// Records the doubt about every effect of the task that has no certain outcome, and asks a person. True if there was one.
+    /// Records the doubt about every effect of the task, or of a graph that it called, that has no certain outcome, and asks a
+    /// person. True if there was one.
     pub(super) fn doubt(&mut self, task: &TaskId, why: &Doubt, env: &Env<'_>) -> Step<bool> {
-        let doubtful = self.folded.facts.doubtful(task);
+        let mut tasks: Vec<TaskId> = vec![task.clone()];
+        tasks.extend(self.folded.facts.journals.keys().filter(|known| known.path.is_inside(task)).cloned());
+        tasks.sort();
+        self.doubt_all(&tasks, why, env)
+    }
+
+    pub(super) fn doubt_all(&mut self, tasks: &[TaskId], why: &Doubt, env: &Env<'_>) -> Step<bool> {
+        let doubtful: Vec<EffectId> = tasks.iter().flat_map(|task| self.folded.facts.doubtful(task)).collect();
         for effect in &doubtful {
             self.doubt_one(effect, why, env)?;
         }

@@ -6,26 +6,32 @@
 
 mod answer;
 mod begin;
+mod call;
 mod edit;
 mod effect;
+mod motion;
 mod step;
 mod task;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::Value;
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
-use crate::error::Failure;
+use crate::error::{Class, Failure, Origin};
 use crate::graph::{Pauses, Shape};
-use crate::id::{NodeName, StepNumber, TaskId, ThreadName};
-use crate::log::{Durability, Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, TaskStatus};
-use crate::state::StateError;
+use crate::id::{NodeName, Path, StepNumber, TaskId, ThreadName};
+use crate::log::{
+    Durability, Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, Scope, Target, TaskStatus,
+};
+use crate::state::{Change, StateError};
+use motion::{Live, Motion};
 
 pub(crate) use answer::{AnswerRefusal, GivenAnswer};
 pub(crate) use begin::{Begin, Refusal};
+pub(crate) use call::{Call, CallInput, CallOutcome};
 pub(crate) use edit::EditRefusal;
 pub(crate) use effect::EffectOutcome;
 pub(crate) use step::panic_text;
@@ -44,17 +50,31 @@ pub(crate) enum Command {
     Start(Start),
     /// Report `delay_over` after that time.
     Wait {
-        index: usize,
-        step: StepNumber,
+        place: Place,
         ms: u64,
     },
+    /// Tell the task that called the graph at `path` what came of it.
+    Answer {
+        path: Path,
+        outcome: CallOutcome,
+    },
+    /// Stop the tasks of the graph at `path`: nobody waits for it any more.
+    Abort(Path),
     End(Ending),
+}
+
+/// One attempt of one task in this process: what is reported from an earlier one does not count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) path: Path,
+    pub(crate) index: usize,
+    pub(crate) serial: u64,
 }
 
 /// A task to start.
 #[derive(Debug)]
 pub(crate) struct Start {
-    pub(crate) index: usize,
+    pub(crate) place: Place,
     pub(crate) node: usize,
     pub(crate) task: TaskId,
     pub(crate) attempt: u32,
@@ -64,6 +84,8 @@ pub(crate) struct Start {
     pub(crate) handling: Option<Failure>,
     /// What the idempotency keys of its effects are made from.
     pub(crate) thread_id: Uuid,
+    /// How many steps the run may make in this graph after the current one.
+    pub(crate) steps_left: u64,
 }
 
 /// How a run ends.
@@ -74,6 +96,11 @@ pub(crate) enum Ending {
     Suspended,
     /// At a breakpoint.
     Paused,
+    /// A node of a subgraph spoke to the graph outside.
+    Handed {
+        changes: Vec<Change>,
+        goto: Vec<Target>,
+    },
     Failed(RunFailure),
 }
 
@@ -93,15 +120,29 @@ pub(crate) enum RunFailure {
 }
 
 impl RunFailure {
+    /// Where it comes from, seen from a graph outside.
+    fn origin(&self) -> Origin {
+        match self {
+            Self::Node { failure, .. } => failure.origin,
+            Self::StepLimit { .. } => Origin::StepLimit,
+            Self::Merge { source: StateError::UnknownMessage { .. }, .. } => Origin::UnknownMessage,
+            Self::Merge { .. } => Origin::Merge,
+            Self::Route { .. } => Origin::Route,
+        }
+    }
+
     /// The word for it that stays the same.
     pub(crate) fn code(&self) -> &'static str {
-        match self {
-            Self::Node { failure, .. } => failure.origin.code(),
-            Self::StepLimit { .. } => "step-limit",
-            Self::Merge { source: StateError::UnknownMessage { .. }, .. } => "unknown-message",
-            Self::Merge { .. } => "merge-conflict",
-            Self::Route { .. } => "route",
-        }
+        self.origin().code()
+    }
+
+    /// What the node that called the graph gets to know of it.
+    fn seen_outside(&self) -> Failure {
+        let class = match self {
+            Self::Node { failure, .. } => failure.class,
+            Self::StepLimit { .. } | Self::Merge { .. } | Self::Route { .. } => Class::Deterministic,
+        };
+        Failure { origin: self.origin(), class, message: self.to_string(), causes: Vec::new() }
     }
 
     fn fault(&self) -> Fault {
@@ -113,38 +154,28 @@ impl RunFailure {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Live {
-    /// Not started in this run.
-    Idle,
-    Running {
-        attempt: u32,
-    },
-    /// Waits for its next attempt.
-    Delayed,
-}
-
 /// A thread in motion.
 #[derive(Debug)]
 pub(crate) struct Machine {
-    shape: Arc<Shape>,
     thread: ThreadName,
     folded: Folded,
-    /// What this process does for each task of the step.
-    live: Vec<Live>,
-    running: usize,
-    running_by_node: HashMap<usize, usize>,
-    /// Whether a look at the tasks may find one to start. Without it, each end of a wide step would look at all of them.
-    look: bool,
+    /// What this process does for the outermost graph.
+    root: Motion,
+    /// And for those inside it that somebody waits for.
+    inner: BTreeMap<Path, Motion>,
+    /// Graphs with tasks that a cap holds back.
+    held_back: BTreeSet<Path>,
+    /// Tasks at work: those that wait for a graph they called are not.
+    at_work: usize,
     tasks_max: usize,
+    /// Counts what was started, so that late reports are told from current ones.
+    serial: u64,
     durability: Durability,
-    /// Nodes before and after which this run stops.
-    pauses: Pauses,
-    /// The nodes of the step that was merged last.
-    merged: Vec<NodeName>,
     stopping: bool,
     /// Whether the run has ended: nothing that is reported later counts.
     ended: bool,
+    /// Graphs with a step that failed to merge: in memory they may hold what was never recorded.
+    spoiled: BTreeMap<Path, Failure>,
     records: Vec<Record>,
     commands: Vec<Command>,
 }
@@ -154,21 +185,20 @@ pub(crate) type Step<T = ()> = Result<T, FoldError>;
 
 impl Machine {
     pub(crate) fn new(shape: Arc<Shape>, thread: ThreadName, folded: Folded, tasks_max: usize, pauses: Pauses) -> Self {
-        let live = vec![Live::Idle; folded.facts.tasks.len()];
+        let root = Motion { pauses, ..Motion::new(shape, folded.root.facts.tasks.len()) };
         Self {
-            shape,
             thread,
             folded,
-            live,
-            running: 0,
-            running_by_node: HashMap::new(),
-            look: true,
+            root,
+            inner: BTreeMap::new(),
+            held_back: BTreeSet::new(),
+            at_work: 0,
             tasks_max: tasks_max.max(1),
+            serial: 0,
             durability: Durability::Step,
-            pauses,
-            merged: Vec::new(),
             stopping: false,
             ended: false,
+            spoiled: BTreeMap::new(),
             records: Vec::new(),
             commands: Vec::new(),
         }
@@ -178,18 +208,29 @@ impl Machine {
     pub(crate) fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         if durability == Durability::Exit {
-            self.folded.applied = Some(Vec::new());
+            let scopes = std::iter::once(&mut self.folded.root).chain(self.folded.inner.values_mut());
+            scopes.for_each(|scope| scope.applied = Some(Vec::new()));
         }
         self
     }
 
-    /// The changes that were applied in a run whose steps are stored as one.
-    pub(crate) fn take_applied(&mut self) -> Vec<crate::state::Change> {
-        self.folded.applied.take().unwrap_or_default()
-    }
-
     pub(crate) fn folded(&self) -> &Folded {
         &self.folded
+    }
+
+    /// How many tasks are at work.
+    pub(crate) fn at_work(&self) -> usize {
+        self.at_work
+    }
+
+    /// Whether what is in memory is what the records yield.
+    pub(crate) fn is_true_to_the_log(&self) -> bool {
+        self.spoiled.is_empty()
+    }
+
+    /// Whether the steps of the graph at `path` are recorded.
+    pub(crate) fn is_stored(&self, path: &Path) -> bool {
+        self.root.shape.is_stored(path)
     }
 
     pub(crate) fn take_records(&mut self) -> Vec<Record> {
@@ -203,17 +244,19 @@ impl Machine {
     /// Starts nothing new; the run ends as suspended when what is running has ended.
     pub(crate) fn stop(&mut self, env: &Env<'_>) -> Step {
         self.stopping = true;
-        self.go_on(env)
+        let inner: Vec<Path> = self.inner.keys().rev().cloned().collect();
+        inner.iter().chain([&Path::ROOT]).try_for_each(|path| self.go_on(path, env))
     }
 
     /// The wait before a task's next attempt is over.
-    pub(crate) fn delay_over(&mut self, index: usize, step: StepNumber, env: &Env<'_>) -> Step {
-        if step == self.folded.facts.step_due() && self.live.get(index) == Some(&Live::Delayed) {
-            self.live[index] = Live::Idle;
-            self.look = true;
-            return self.go_on(env);
-        }
-        Ok(())
+    pub(crate) fn delay_over(&mut self, place: &Place, env: &Env<'_>) -> Step {
+        let delayed = Live::Delayed { serial: place.serial };
+        let Some(motion) = self.motion_mut(&place.path).filter(|motion| motion.tasks.get(place.index) == Some(&delayed)) else {
+            return Ok(());
+        };
+        motion.tasks[place.index] = Live::Idle;
+        motion.look = true;
+        self.go_on(&place.path, env)
     }
 
     fn record(&mut self, record: Record) -> Step {
@@ -222,121 +265,177 @@ impl Machine {
         Ok(())
     }
 
-    /// Starts what can start; when nothing is left to wait for, merges the step or ends the run.
-    fn go_on(&mut self, env: &Env<'_>) -> Step {
+    fn motion(&self, path: &Path) -> Option<&Motion> {
+        if path.is_root() { Some(&self.root) } else { self.inner.get(path) }
+    }
+
+    fn motion_mut(&mut self, path: &Path) -> Option<&mut Motion> {
+        if path.is_root() { Some(&mut self.root) } else { self.inner.get_mut(path) }
+    }
+
+    /// The task of an attempt that goes on; `None` if its time is over.
+    fn current(&self, place: &Place) -> Option<TaskId> {
+        let live = self.motion(&place.path)?.tasks.get(place.index)?;
+        let goes_on = matches!(live, Live::Running { serial, .. } if *serial == place.serial);
+        goes_on.then(|| self.folded.scope(&place.path).map(|scope| scope.task_id(place.index))).flatten()
+    }
+
+    /// Goes on in one graph, and then wherever that has made room.
+    fn proceed(&mut self, path: &Path, env: &Env<'_>) -> Step {
+        self.go_on(path, env)?;
+        while self.at_work < self.tasks_max
+            && let Some(path) = self.held_back.pop_first()
+        {
+            self.go_on(&path, env)?;
+        }
+        Ok(())
+    }
+
+    /// Starts what can start; when nothing is left to wait for, merges the step or ends the run of the graph.
+    fn go_on(&mut self, path: &Path, env: &Env<'_>) -> Step {
         while !self.ended {
-            if !self.stopping && self.look {
-                self.look = self.start_ready();
+            let Some(motion) = self.motion(path) else { return Ok(()) };
+            if !self.stopping && motion.look {
+                let look = self.start_ready(path);
+                self.motion_mut(path).into_iter().for_each(|motion| motion.look = look);
             }
-            let busy = self.running > 0 || (!self.stopping && self.live.contains(&Live::Delayed));
-            if busy {
+            let stopping = self.stopping;
+            if self.motion(path).is_some_and(|motion| motion.is_busy(stopping)) {
                 return Ok(());
             }
-            match self.verdict() {
-                None if self.stopping => return self.end(Ending::Suspended, env),
+            match self.verdict(path) {
+                None if self.stopping => return self.end(path, Ending::Suspended, env),
                 None => {
-                    if let Err(failure) = self.merge_step()? {
-                        return self.end(Ending::Failed(failure), env);
+                    if let Err(failure) = self.merge_step(path)? {
+                        return self.end(path, Ending::Failed(failure), env);
                     }
-                    if self.stops_here() {
-                        return self.end(Ending::Paused, env);
+                    if self.stops_here(path) {
+                        return self.end(path, Ending::Paused, env);
                     }
                 }
-                Some(ending) => return self.end(ending, env),
+                Some(ending) => return self.end(path, ending, env),
             }
         }
         Ok(())
     }
 
     /// Whether there is a breakpoint between the step that was merged and the one that is due.
-    fn stops_here(&self) -> bool {
-        let due = &self.folded.facts.tasks;
-        let before = || due.iter().any(|task| self.pauses.before.contains(&task.due.node));
-        let after = || self.merged.iter().any(|node| self.pauses.after.contains(node));
+    fn stops_here(&self, path: &Path) -> bool {
+        let (Some(scope), Some(motion)) = (self.folded.scope(path), self.motion(path)) else { return false };
+        let before = || scope.facts.tasks.iter().any(|task| motion.pauses.before.contains(&task.due.node));
+        let after = || motion.merged.iter().any(|node| motion.pauses.after.contains(node));
         before() || after()
     }
 
-    /// How the run ends if nothing runs; `None` if there is a step to merge or to begin.
-    fn verdict(&self) -> Option<Ending> {
-        let facts = &self.folded.facts;
-        if facts.tasks.is_empty() {
+    /// How the run of a graph ends if nothing runs; `None` if there is a step to merge or to begin.
+    fn verdict(&self, path: &Path) -> Option<Ending> {
+        let (scope, motion) = (self.folded.scope(path)?, self.motion(path)?);
+        let tasks = &scope.facts.tasks;
+        if tasks.is_empty() {
             return Some(Ending::Done);
         }
-        for (index, task) in facts.tasks.iter().enumerate() {
+        let mut paused = false;
+        for (index, task) in tasks.iter().enumerate() {
             if let TaskStatus::Failed(failure) = &task.status {
                 let (node, attempt) = (task.due.node.clone(), task.attempts);
                 return Some(Ending::Failed(RunFailure::Node { node, attempt, failure: failure.clone() }));
             }
-            if self.stopping && !matches!(task.status, TaskStatus::Done(_)) && !facts.waits(&facts.task_id(index)) {
+            paused |= motion.tasks[index] == Live::Paused;
+            if self.stopping && !matches!(task.status, TaskStatus::Done(_)) && !self.folded.waits(&scope.task_id(index)) {
                 return Some(Ending::Suspended);
             }
         }
-        if !facts.questions.is_empty() {
-            return Some(Ending::Waiting(facts.questions.clone()));
+        if self.folded.asks_within(path) {
+            let within = self.folded.facts.questions.iter().filter(|question| question.task.path.is_within(path));
+            return Some(Ending::Waiting(within.cloned().collect()));
         }
-        if self.limit_reached() {
-            let limit = facts.run.as_ref().map_or(0, |run| run.started.steps_max);
+        if paused {
+            return Some(Ending::Paused);
+        }
+        if self.limit_reached(scope) {
+            let limit = self.folded.facts.run.as_ref().map_or(0, |run| run.started.steps_max);
             return Some(Ending::Failed(RunFailure::StepLimit { limit }));
         }
-        let all_done = facts.tasks.iter().all(|task| matches!(task.status, TaskStatus::Done(_)));
-        (!all_done).then_some(Ending::Suspended)
+        if !tasks.iter().all(|task| matches!(task.status, TaskStatus::Done(_))) {
+            return Some(Ending::Suspended);
+        }
+        if path.is_root() { None } else { handed(scope) }
     }
 
     /// Whether the run has made all the steps it may, and would have to begin another one.
-    fn limit_reached(&self) -> bool {
-        let facts = &self.folded.facts;
-        let begun = facts.tasks.iter().any(|task| !matches!(task.status, TaskStatus::Open));
-        !begun && facts.run.as_ref().is_some_and(|run| run.steps >= run.started.steps_max)
+    fn limit_reached(&self, scope: &Scope) -> bool {
+        let begun = scope.facts.tasks.iter().any(|task| !matches!(task.status, TaskStatus::Open));
+        !begun && self.folded.facts.run.as_ref().is_some_and(|run| scope.facts.steps >= run.started.steps_max)
     }
 
     /// Starts what may start. True: a cap holds something back, so that the next end makes room for it.
-    fn start_ready(&mut self) -> bool {
-        let mut held_back = false;
-        if self.limit_reached() {
+    fn start_ready(&mut self, path: &Path) -> bool {
+        let (Some(scope), Some(motion)) = (self.folded.scope(path), self.motion(path)) else { return false };
+        if self.limit_reached(scope) {
             return false;
         }
-        for index in 0..self.live.len() {
-            if self.running >= self.tasks_max {
+        let (tasks, shape) = (motion.tasks.len(), Arc::clone(&motion.shape));
+        let mut held_back = false;
+        for index in 0..tasks {
+            if self.at_work >= self.tasks_max {
+                self.held_back.insert(path.clone());
                 return true;
             }
-            let facts = &self.folded.facts;
-            if self.live[index] != Live::Idle || facts.tasks[index].status != TaskStatus::Open {
+            let (Some(scope), Some(motion)) = (self.folded.scope(path), self.motion(path)) else { return false };
+            if motion.tasks[index] != Live::Idle || scope.facts.tasks[index].status != TaskStatus::Open {
                 continue;
             }
-            let task = facts.task_id(index);
-            let Some(node) = self.shape.index(&task.node) else { continue };
-            let running = self.running_by_node.get(&node).copied().unwrap_or(0);
-            if facts.waits(&task) {
+            let task = scope.task_id(index);
+            let Some(node) = shape.index(&task.node) else { continue };
+            if self.folded.waits(&task) {
                 continue;
             }
-            if self.shape.nodes[node].policy.concurrency.is_some_and(|max| running >= max) {
+            let running = motion.running_by_node.get(&node).copied().unwrap_or(0);
+            if shape.nodes[node].policy.concurrency.is_some_and(|max| running >= max) {
                 held_back = true;
                 continue;
             }
-            self.start(index, node, task);
+            self.start(index, node, task, shape.nodes[node].policy.concurrency.is_some());
         }
         held_back
     }
 
-    fn start(&mut self, index: usize, node: usize, task: TaskId) {
-        let facts = &self.folded.facts;
-        let attempt = facts.tasks[index].attempts + 1;
-        let journal = facts.journals.get(&task).cloned().unwrap_or_default();
-        let payload = facts.tasks[index].due.payload.clone();
-        let handling = facts.tasks[index].handling.clone();
-        let thread_id = facts.id();
-        self.live[index] = Live::Running { attempt };
-        self.running += 1;
-        if self.shape.nodes[node].policy.concurrency.is_some() {
-            *self.running_by_node.entry(node).or_default() += 1;
+    fn start(&mut self, index: usize, node: usize, task: TaskId, is_capped: bool) {
+        let (facts, Some(scope)) = (&self.folded.facts, self.folded.scope(&task.path)) else { return };
+        let due = &scope.facts.tasks[index];
+        let steps_max = facts.run.as_ref().map_or(0, |run| run.started.steps_max);
+        self.serial += 1;
+        let place = Place { path: task.path.clone(), index, serial: self.serial };
+        let start = Start {
+            node,
+            attempt: due.attempts + 1,
+            payload: due.due.payload.clone(),
+            journal: facts.journals.get(&task).cloned().unwrap_or_default(),
+            handling: due.handling.clone(),
+            thread_id: facts.id(),
+            steps_left: steps_max.saturating_sub(scope.facts.steps + 1),
+            place,
+            task,
+        };
+        self.at_work += 1;
+        let serial = self.serial;
+        if let Some(motion) = self.motion_mut(&start.task.path) {
+            motion.tasks[index] = Live::Running { serial, calls: 0 };
+            motion.running += 1;
+            if is_capped {
+                *motion.running_by_node.entry(node).or_default() += 1;
+            }
         }
-        self.commands.push(Command::Start(Start { index, node, task, attempt, payload, journal, handling, thread_id }));
+        self.commands.push(Command::Start(start));
     }
 
-    fn end(&mut self, ending: Ending, env: &Env<'_>) -> Step {
+    fn end(&mut self, path: &Path, ending: Ending, env: &Env<'_>) -> Step {
+        if !path.is_root() {
+            return self.call_ends(path, ending);
+        }
         self.ended = true;
         let outcome = match &ending {
-            Ending::Done => RunOutcome::Done,
+            Ending::Done | Ending::Handed { .. } => RunOutcome::Done,
             Ending::Waiting(_) => RunOutcome::Waiting,
             Ending::Suspended | Ending::Paused => RunOutcome::Suspended,
             Ending::Failed(failure) => RunOutcome::Failed(failure.fault()),
@@ -347,4 +446,15 @@ impl Machine {
         self.commands.push(Command::End(ending));
         Ok(())
     }
+}
+
+/// What a finished step says to the graph outside, if one of its nodes did. The step is not merged then.
+fn handed(scope: &Scope) -> Option<Ending> {
+    let to_parent: Vec<_> = scope.results().into_iter().filter(|done| done.to_parent).collect();
+    if to_parent.is_empty() {
+        return None;
+    }
+    let changes = to_parent.iter().flat_map(|done| done.changes.clone()).collect();
+    let goto = to_parent.iter().flat_map(|done| done.goto.clone().unwrap_or_default()).collect();
+    Some(Ending::Handed { changes, goto })
 }

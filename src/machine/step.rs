@@ -4,49 +4,58 @@ use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use super::{Live, Machine, RunFailure, Step};
+use super::{Machine, RunFailure, Step};
 use crate::graph::{END, Exits, RouteShape, START, Shape};
 use crate::id::{NodeName, Path};
-use crate::log::{Arrival, Due, FoldError, Folded, Record, Source, Stepped, Target, TaskDone, TaskRef, TaskStatus};
-use crate::state::{Change, DEPTH_MAX, Op, StateCell, StateError, is_within_depth, resolve};
+use crate::log::{Arrival, Due, FoldError, Record, Scope, Source, Stepped, Target, TaskDone, TaskRef};
+use crate::state::{Change, DEPTH_MAX, Op, Schema, StateCell, StateError, is_within_depth, resolve};
 
 impl Machine {
-    /// Merges what the tasks of the step wrote, fires the edges, and makes the next step due.
+    /// Merges what the tasks of a graph's step wrote, fires the edges, and makes the next step due.
     ///
-    /// On a failure the state may hold what was never recorded: the caller ends the run, and the machine is dropped.
-    pub(super) fn merge_step(&mut self) -> Step<Result<(), RunFailure>> {
-        let step = self.folded.facts.step_due();
-        let done = self.results();
-        let input = self.folded.facts.input.clone();
+    /// On a failure the state may hold what was never recorded: the graph must not go on in this run.
+    pub(super) fn merge_step(&mut self, path: &Path) -> Step<Result<(), RunFailure>> {
+        let position = self.folded.facts.next;
+        let (Some(shape), Some(scope)) = (self.root.shape.at(path).cloned(), self.folded.scope_mut(path)) else {
+            return Err(FoldError::Misplaced { position, what: "a step of a graph that is not there" });
+        };
+        let step = scope.step_due();
+        let done = scope.results();
+        let input = scope.facts.input.clone();
         let writes: Vec<(String, &[Change])> = match &input {
             Some(changes) => vec![("the input".to_owned(), changes)],
             None if done.len() == 1 && is_plain(&done[0].changes) => Vec::new(),
             None => done.iter().map(|d| (format!("\"{}\"", d.task.node), &*d.changes)).collect(),
         };
-        let resolved = match resolve(&self.folded.schema, self.folded.state.object(), &writes) {
+        let resolved = match resolve(&scope.kind.schema, scope.state.object(), &writes) {
             Ok(resolved) => resolved,
             Err(source) => return Ok(Err(RunFailure::Merge { step, source })),
         };
         let merged: Vec<TaskRef> = done.iter().map(|d| TaskRef { node: d.task.node.clone(), send: d.task.send }).collect();
         // A route sees the state of the step's beginning with its own task's changes; alone in its step that is the merged state.
         let alone = done.len() <= 1;
-        let before = (!alone).then(|| self.folded.state.clone());
-        let applied = self.folded.applied.as_ref().map_or(0, Vec::len);
-        match self.folded.merge(&merged, &resolved) {
-            Err(FoldError::State(source)) => return Ok(Err(RunFailure::Merge { step, source })),
+        let before = (!alone).then(|| scope.state.clone());
+        let applied = scope.applied.as_ref().map_or(0, Vec::len);
+        match scope.merge(&merged, &resolved, position) {
+            Err(FoldError::State(source)) => {
+                let failure = RunFailure::Merge { step, source };
+                self.spoil(path, &failure);
+                return Ok(Err(failure));
+            }
             merged => merged?,
         }
-        let next = match self.next(&done, before.as_ref(), input.is_some()) {
-            Ok(next) => next.finish(&self.shape),
+        let next = match next(&shape, scope, &done, before.as_ref(), input.is_some()) {
+            Ok(next) => next.finish(&shape),
             Err(failure) => {
                 // The step was not made.
-                self.folded.applied.iter_mut().for_each(|changes| changes.truncate(applied));
+                scope.applied.iter_mut().for_each(|changes| changes.truncate(applied));
+                self.spoil(path, &failure);
                 return Ok(Err(failure));
             }
         };
         let stepped = Stepped {
-            branch: self.folded.facts.branch,
-            path: Path::ROOT,
+            branch: scope.facts.branch,
+            path: path.clone(),
             step,
             source: Source::Loop,
             as_node: None,
@@ -57,73 +66,76 @@ impl Machine {
             deferred: next.deferred,
             due: next.due,
         };
-        self.merged = done.iter().map(|done| done.task.node.clone()).collect();
-        self.push_merged(stepped);
+        if let Some(motion) = self.motion_mut(path) {
+            motion.merged = done.iter().map(|done| done.task.node.clone()).collect();
+        }
+        self.push_merged(stepped)?;
         Ok(Ok(()))
     }
 
+    /// In memory the graph may hold what was never recorded.
+    fn spoil(&mut self, path: &Path, failure: &RunFailure) {
+        self.spoiled.insert(path.clone(), failure.seen_outside());
+    }
+
     /// Records a step whose changes are merged already.
-    pub(super) fn push_merged(&mut self, stepped: Stepped) {
-        self.folded.schedule(&stepped);
+    pub(super) fn push_merged(&mut self, stepped: Stepped) -> Step {
+        self.folded.schedule(&stepped)?;
+        let tasks = self.folded.scope(&stepped.path).map_or(0, |scope| scope.facts.tasks.len());
+        self.motion_mut(&stepped.path).into_iter().for_each(|motion| motion.begin_step(tasks));
         self.records.push(Record::Stepped(Box::new(stepped)));
-        self.live.clear();
-        self.live.resize(self.folded.facts.tasks.len(), Live::Idle);
-        self.look = true;
+        Ok(())
     }
+}
 
-    /// What is due after an edit that stands for a node, for the start or for the end.
-    pub(super) fn after(&self, node: &NodeName) -> Result<Scheduled, RunFailure> {
-        let mut next = Next::new(self.folded.facts.arrivals.clone());
-        let exits = match self.shape.index(node) {
-            Some(index) => Some(&self.shape.nodes[index].exits),
-            None if node.as_str() == START => Some(&self.shape.start),
-            None => None,
-        };
-        if let Some(exits) = exits {
-            next.fire(&self.shape, node, exits, &self.folded.state)?;
-        }
-        next.defer(&self.shape, BTreeSet::new());
-        Ok(next.finish(&self.shape))
+/// What is due after an edit that stands for a node, for the start or for the end.
+pub(super) fn after(shape: &Shape, scope: &Scope, node: &NodeName) -> Result<Scheduled, RunFailure> {
+    let mut next = Next::new(scope.facts.arrivals.clone());
+    let exits = match shape.index(node) {
+        Some(index) => Some(&shape.nodes[index].exits),
+        None if node.as_str() == START => Some(&shape.start),
+        None => None,
+    };
+    if let Some(exits) = exits {
+        next.fire(shape, node, exits, &scope.state)?;
     }
+    next.defer(shape, BTreeSet::new());
+    Ok(next.finish(shape))
+}
 
-    /// The pending results, in merge order.
-    fn results(&self) -> Vec<Arc<TaskDone>> {
-        let tasks = self.folded.facts.tasks.iter();
-        tasks
-            .filter_map(|task| match &task.status {
-                TaskStatus::Done(done) => Some(Arc::clone(done)),
-                _ => None,
-            })
-            .collect()
+/// What is due after the merged tasks. `before`: the state of the step's beginning, where it was not one task alone.
+fn next(
+    shape: &Shape,
+    scope: &Scope,
+    done: &[Arc<TaskDone>],
+    before: Option<&StateCell>,
+    input: bool,
+) -> Result<Next, RunFailure> {
+    let mut next = Next::new(scope.facts.arrivals.clone());
+    if input {
+        next.fire(shape, &NodeName::from(START), &shape.start, &scope.state)?;
     }
-
-    fn next(&self, done: &[Arc<TaskDone>], before: Option<&StateCell>, input: bool) -> Result<Next, RunFailure> {
-        let mut next = Next::new(self.folded.facts.arrivals.clone());
-        if input {
-            next.fire(&self.shape, &NodeName::from(START), &self.shape.start, &self.folded.state)?;
-        }
-        for task in done {
-            let Some(node) = self.shape.index(&task.task.node) else { continue };
-            let exits = &self.shape.nodes[node].exits;
-            match before {
-                // What an error handler did takes the place of what the node would have led to.
-                _ if task.handled => {}
-                Some(before) if !exits.routes.is_empty() => {
-                    let seen = with_own_changes(before, &task.changes, &self.folded);
-                    let step = self.folded.facts.step_due();
-                    let seen = seen.map_err(|source| RunFailure::Merge { step, source })?;
-                    next.fire(&self.shape, &task.task.node, exits, &seen)?;
-                }
-                _ => next.fire(&self.shape, &task.task.node, exits, &self.folded.state)?,
+    for task in done {
+        let Some(node) = shape.index(&task.task.node) else { continue };
+        let exits = &shape.nodes[node].exits;
+        match before {
+            // What an error handler did takes the place of what the node would have led to.
+            _ if task.handled => {}
+            Some(before) if !exits.routes.is_empty() => {
+                let step = scope.step_due();
+                let seen = with_own_changes(before, &task.changes, &scope.kind.schema);
+                let seen = seen.map_err(|source| RunFailure::Merge { step, source })?;
+                next.fire(shape, &task.task.node, exits, &seen)?;
             }
-            for target in task.goto.iter().flatten() {
-                next.aim(&self.shape, &task.task.node, target.clone(), &self.folded.state)?;
-            }
+            _ => next.fire(shape, &task.task.node, exits, &scope.state)?,
         }
-        let waiting = self.folded.facts.deferred.iter().filter_map(|node| self.shape.index(node)).collect();
-        next.defer(&self.shape, waiting);
-        Ok(next)
+        for target in task.goto.iter().flatten() {
+            next.aim(shape, &task.task.node, target.clone(), &scope.state)?;
+        }
     }
+    let waiting = scope.facts.deferred.iter().filter_map(|node| shape.index(node)).collect();
+    next.defer(shape, waiting);
+    Ok(next)
 }
 
 /// Changes that a single writer cannot get wrong and that need no resolving.
@@ -132,8 +144,8 @@ fn is_plain(changes: &[Change]) -> bool {
 }
 
 /// The state of the step's beginning with one task's changes. They are resolved alone: a conditional edge does not see its siblings' writes.
-fn with_own_changes(before: &StateCell, changes: &[Change], folded: &Folded) -> Result<StateCell, StateError> {
-    let resolved = resolve(&folded.schema, before.object(), &[("the task", changes)])?;
+fn with_own_changes(before: &StateCell, changes: &[Change], schema: &Schema) -> Result<StateCell, StateError> {
+    let resolved = resolve(schema, before.object(), &[("the task", changes)])?;
     let plain: Vec<Change> = changes.iter().filter(|change| resolved.iter().all(|r| r.field != change.field)).cloned().collect();
     let mut seen = before.clone();
     seen.apply(&plain)?;

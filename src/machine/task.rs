@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::{Command, Env, Live, Machine, Step};
+use super::{Command, Env, Live, Machine, Place, Step};
 use crate::error::{Class, Failure, Origin};
 use crate::graph::NodeShape;
-use crate::id::{EffectId, NodeName, QuestionId, StepNumber, TaskId};
+use crate::id::{EffectId, NodeName, Path, QuestionId, TaskId};
 use crate::log::{AttemptFailed, Cost, Doubt, QuestionSpec, Record, Target, TaskDone, TaskFailed, TaskStatus};
 use crate::state::{Change, DEPTH_MAX, check, give_ids, is_within_depth};
 
@@ -13,7 +13,7 @@ use crate::state::{Change, DEPTH_MAX, check, give_ids, is_within_depth};
 #[derive(Debug)]
 pub(crate) enum TaskEnd {
     /// The node returned.
-    Done { changes: Vec<Change>, label: Option<&'static str>, goto: Option<Vec<Target>> },
+    Done { changes: Vec<Change>, label: Option<&'static str>, goto: Option<Vec<Target>>, to_parent: bool },
     /// The node failed, or took too long.
     Failed { failure: Failure, retry_after: Option<std::time::Duration>, timed_out: bool },
     /// The node waits for a person: questions it asked, and effects that failed without telling whether they happened.
@@ -22,27 +22,24 @@ pub(crate) enum TaskEnd {
 
 impl Machine {
     /// Takes in the end of an attempt. A late one, of a task that has moved on, changes nothing.
-    pub(crate) fn task_ended(
-        &mut self,
-        (index, step): (usize, StepNumber),
-        attempt: u32,
-        end: TaskEnd,
-        cost: Cost,
-        env: &Env<'_>,
-    ) -> Step {
-        if step != self.folded.facts.step_due() || self.live.get(index) != Some(&Live::Running { attempt }) {
-            return Ok(());
+    pub(crate) fn task_ended(&mut self, place: &Place, end: TaskEnd, cost: Cost, env: &Env<'_>) -> Step {
+        let Some(task) = self.current(place) else { return Ok(()) };
+        let (path, index) = (&place.path, place.index);
+        let attempt = self.folded.scope(path).map_or(0, |scope| scope.facts.tasks[index].attempts) + 1;
+        let live = if matches!(end, TaskEnd::Paused { .. }) { Live::Paused } else { Live::Idle };
+        if let Some(motion) = self.motion_mut(path) {
+            let was_at_work = motion.rest(index, live);
+            if let Some(running) = motion.shape.index(&task.node).and_then(|node| motion.running_by_node.get_mut(&node)) {
+                *running -= 1;
+            }
+            self.at_work -= usize::from(was_at_work);
         }
-        self.live[index] = Live::Idle;
-        self.running -= 1;
-        let task = self.folded.facts.task_id(index);
-        if let Some(running) = self.shape.index(&task.node).and_then(|node| self.running_by_node.get_mut(&node)) {
-            *running -= 1;
-        }
+        self.cut_off(&task);
         self.settle(index, task, attempt, end, cost, env)?;
         // Its error handler may have to start.
-        self.look |= self.folded.facts.tasks[index].status == TaskStatus::Open;
-        self.go_on(env)
+        let open = self.folded.scope(path).is_some_and(|scope| scope.facts.tasks[index].status == TaskStatus::Open);
+        self.motion_mut(path).into_iter().for_each(|motion| motion.look |= open);
+        self.proceed(path, env)
     }
 
     fn settle(&mut self, index: usize, task: TaskId, attempt: u32, end: TaskEnd, cost: Cost, env: &Env<'_>) -> Step {
@@ -64,10 +61,10 @@ impl Machine {
             }
             // An effect that was started and has no outcome goes before whatever the node says.
             _ if self.doubt(&task, &why, env)? => Ok(()),
-            TaskEnd::Done { changes, label, goto } => {
-                let handled = self.folded.facts.tasks[index].handling.is_some();
+            TaskEnd::Done { changes, label, goto, to_parent } => {
+                let handled = self.handling(&task.path, index).is_some();
                 let goto = label.map(|label| self.labelled(&task, label)).or(goto);
-                self.finish(TaskDone { task, attempt, changes, goto, handled, cost })
+                self.finish(TaskDone { task, attempt, changes, goto, handled, to_parent, cost })
             }
             TaskEnd::Failed { failure, retry_after, .. } => {
                 self.retry_or_fail(index, task, attempt, failure, retry_after, cost, env)
@@ -75,31 +72,48 @@ impl Machine {
         }
     }
 
+    /// What the node's error handler has to deal with, if it is at work.
+    fn handling(&self, path: &Path, index: usize) -> Option<&Failure> {
+        self.folded.scope(path)?.facts.tasks[index].handling.as_ref()
+    }
+
     fn finish(&mut self, mut done: TaskDone) -> Step {
-        let refused = check(&self.shape.schema, &done.changes).err().map(|error| format!("its update is refused: {error}"));
-        let refused = refused.map(|message| (Origin::Update, message));
-        if let Some((origin, message)) = refused.or_else(|| self.refused_goto(&done).map(|message| (Origin::Goto, message))) {
+        // Who speaks to the graph outside has to keep to what holds there.
+        let meant = if done.to_parent { done.task.path.outer() } else { Some(done.task.path.clone()) };
+        let shape = meant.and_then(|path| self.root.shape.at(&path).cloned());
+        let refused = match &shape {
+            None => Some((Origin::NoParent, "it speaks to the graph outside, and there is none".to_owned())),
+            Some(shape) => {
+                let update = check(&shape.schema, &done.changes).err().map(|error| format!("its update is refused: {error}"));
+                update.map(|message| (Origin::Update, message)).or_else(|| self.refused_goto(&done).map(|m| (Origin::Goto, m)))
+            }
+        };
+        let (Some(shape), None) = (shape, &refused) else {
             let TaskDone { task, attempt, cost, .. } = done;
+            let (origin, message) = refused.unwrap_or_default();
             let failure = Failure { origin, class: Class::Deterministic, message, causes: Vec::new() };
             return self.record(Record::TaskFailed(TaskFailed { task, attempt, failure, handled: false, cost }));
-        }
+        };
         let (thread, task) = (&self.thread, done.task.clone());
-        give_ids(&self.shape.schema, &mut done.changes, || format!("{thread}:{task}"));
+        give_ids(&shape.schema, &mut done.changes, || format!("{thread}:{task}"));
         self.record(Record::TaskDone(Arc::new(done)))
     }
 
-    /// A node that says itself where to go keeps to what it declared.
+    /// A node that says itself where to go keeps to what it declared; for one that speaks to the graph outside, the node there did.
     fn refused_goto(&self, done: &TaskDone) -> Option<String> {
-        let node = self.shape.index(&done.task.node)?;
-        let NodeShape { leads_to, on_error_leads_to, exits, .. } = &self.shape.nodes[node];
-        let leads_to = if done.handled { on_error_leads_to } else { leads_to };
-        let labelled = |name: &NodeName| exits.labels.iter().flat_map(|(_, to)| to).any(|to| self.shape.nodes[*to].name == *name);
-        let deep =
-            done.goto.iter().flatten().any(|target| matches!(target, Target::Send { payload, .. } if !is_within_depth(payload)));
-        if deep {
+        let targets = || done.goto.iter().flatten();
+        if targets().any(|target| matches!(target, Target::Send { payload, .. } if !is_within_depth(payload))) {
             return Some(format!("it sends a payload nested deeper than {DEPTH_MAX} levels"));
         }
-        let wrong = done.goto.iter().flatten().find_map(|target| {
+        let (path, name, handled) = match done.task.path.frames().last() {
+            Some(frame) if done.to_parent => (done.task.path.outer()?, &frame.node, frame.on_error),
+            _ => (done.task.path.clone(), &done.task.node, done.handled),
+        };
+        let shape = self.root.shape.at(&path)?;
+        let NodeShape { leads_to, on_error_leads_to, exits, .. } = &shape.nodes[shape.index(name)?];
+        let leads_to = if handled { on_error_leads_to } else { leads_to };
+        let labelled = |name: &NodeName| exits.labels.iter().flat_map(|(_, to)| to).any(|to| shape.nodes[*to].name == *name);
+        let wrong = targets().find_map(|target| {
             let (Target::Node(name) | Target::Past(name) | Target::Send { node: name, .. }) = target;
             (!leads_to.contains(name) && !labelled(name)).then_some(name)
         })?;
@@ -109,9 +123,10 @@ impl Machine {
 
     /// The targets of a node's labelled edges.
     fn labelled(&self, task: &TaskId, label: &str) -> Vec<Target> {
-        let exits = self.shape.index(&task.node).map(|node| &self.shape.nodes[node].exits);
+        let Some(shape) = self.motion(&task.path).map(|motion| &motion.shape) else { return Vec::new() };
+        let exits = shape.index(&task.node).map(|node| &shape.nodes[node].exits);
         let labels = exits.into_iter().flat_map(|exits| &exits.labels).filter(|(name, _)| *name == label);
-        labels.flat_map(|(_, targets)| targets).map(|target| Target::Node(self.shape.nodes[*target].name.clone())).collect()
+        labels.flat_map(|(_, targets)| targets).map(|target| Target::Node(shape.nodes[*target].name.clone())).collect()
     }
 
     #[allow(clippy::too_many_arguments, reason = "all of them go into the record")]
@@ -125,21 +140,25 @@ impl Machine {
         cost: Cost,
         env: &Env<'_>,
     ) -> Step {
-        let (handling, spent) = (self.folded.facts.tasks[index].handling.is_some(), self.folded.facts.tasks[index].spent);
-        let retries = self.shape.index(&task.node).map(|node| &self.shape.nodes[node].policy.retries).filter(|_| !handling);
+        let Some(scope) = self.folded.scope(&task.path) else { return Ok(()) };
+        let (first, spent) = (scope.facts.tasks[index].handling.is_none(), scope.facts.tasks[index].spent);
+        let shape = self.motion(&task.path).map(|motion| &motion.shape);
+        let policy = shape.and_then(|shape| Some(&shape.nodes[shape.index(&task.node)?].policy));
+        let retries = policy.map(|policy| &policy.retries).filter(|_| first);
+        let handled = first && policy.is_some_and(|policy| policy.handled);
         let retry = retries.into_iter().flatten().find(|retry| retry.is_for(failure.class)).copied();
         match retry.unwrap_or_default().next_delay(attempt - spent, failure.class, retry_after, (env.jitter)()) {
-            None => {
-                let first = self.folded.facts.tasks[index].handling.is_none();
-                let handled = first && self.shape.index(&task.node).is_some_and(|node| self.shape.nodes[node].policy.handled);
-                self.record(Record::TaskFailed(TaskFailed { task, attempt, failure, handled, cost }))
-            }
+            None => self.record(Record::TaskFailed(TaskFailed { task, attempt, failure, handled, cost })),
             Some(delay) => {
                 let ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-                let step = task.step;
+                let path = task.path.clone();
                 self.record(Record::AttemptFailed(AttemptFailed { task, attempt, failure, next_at: env.now.plus_ms(ms), cost }))?;
-                self.live[index] = Live::Delayed;
-                self.commands.push(Command::Wait { index, step, ms });
+                self.serial += 1;
+                let place = Place { path, index, serial: self.serial };
+                if let Some(motion) = self.motion_mut(&place.path) {
+                    motion.tasks[index] = Live::Delayed { serial: place.serial };
+                }
+                self.commands.push(Command::Wait { place, ms });
                 Ok(())
             }
         }

@@ -8,45 +8,51 @@ use std::task::{Context as Poll, Waker};
 
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
-use uuid::Uuid;
 
 use super::effect::Effect;
 use super::stream::{Announcer, Told};
 use crate::clock::Clock;
 use crate::error::{Failure, NodeError};
-use crate::graph::Asking;
+use crate::graph::{Asking, NodeReturn};
 use crate::id::{EffectId, TaskId, ThreadName};
-use crate::log::{Cost, Journal, QuestionSpec};
-use crate::machine::EffectOutcome;
+use crate::log::{Cost, QuestionSpec};
+use crate::machine::{Call, CallOutcome, EffectOutcome, Place, Start};
 use crate::state::to_value;
 
-/// What a task wants recorded while it runs. It goes on when the record is durable.
+/// What a task wants done while it runs.
 #[derive(Debug)]
-pub(crate) struct Request {
-    pub(crate) index: usize,
-    pub(crate) attempt: u32,
-    pub(crate) effect: EffectId,
-    /// `None` if the effect is about to start.
-    pub(crate) outcome: Option<EffectOutcome>,
-    /// False: the attempt is over, and may do nothing more.
-    pub(crate) reply: oneshot::Sender<bool>,
+pub(crate) enum Request {
+    /// Something is to be recorded. The task goes on when the record is durable.
+    Effect {
+        place: Place,
+        attempt: u32,
+        effect: EffectId,
+        /// `None` if the effect is about to start.
+        outcome: Option<EffectOutcome>,
+        /// False: the attempt is over, and may do nothing more.
+        reply: oneshot::Sender<bool>,
+    },
+    /// A graph is to be run. The task goes on when it has come to an end.
+    Call { call: Call, reply: oneshot::Sender<CallOutcome> },
 }
 
 /// One attempt of a task, as it is known to the node (through [`Context`]) and to the runner.
 pub(crate) struct Attempt {
     pub(crate) thread: ThreadName,
-    pub(crate) task: TaskId,
-    pub(crate) index: usize,
-    pub(crate) number: u32,
-    pub(crate) journal: Journal,
-    /// What an error handler has to deal with.
-    pub(crate) handling: Option<Failure>,
-    pub(crate) thread_id: Uuid,
+    pub(crate) start: Start,
     pub(crate) requests: mpsc::UnboundedSender<Request>,
     pub(crate) announcer: Announcer,
     pub(crate) clock: Arc<dyn Clock>,
     // A plain mutex: held for a few instructions, never across an await.
     control: Mutex<Control>,
+}
+
+/// What a key is used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Use {
+    Effect,
+    Question,
+    Call,
 }
 
 #[derive(Default)]
@@ -57,8 +63,9 @@ struct Control {
     in_flight: usize,
     questions: Vec<QuestionSpec>,
     doubts: Vec<(EffectId, Failure)>,
-    /// Uses of each key: effects (true) and questions (false).
-    uses: HashMap<(bool, Arc<str>), u32>,
+    /// What a graph that it called said in its place.
+    handed: Option<NodeReturn>,
+    uses: HashMap<(Use, Arc<str>), u32>,
     cost: Cost,
     waker: Option<Waker>,
 }
@@ -77,23 +84,18 @@ impl Control {
 pub(crate) struct Pause {
     pub(crate) questions: Vec<QuestionSpec>,
     pub(crate) doubts: Vec<(EffectId, Failure)>,
+    pub(crate) handed: Option<NodeReturn>,
 }
 
 impl Attempt {
-    #[allow(clippy::too_many_arguments, reason = "the parts of one attempt, gathered at one place")]
     pub(crate) fn new(
         thread: ThreadName,
-        task: TaskId,
-        index: usize,
-        number: u32,
-        journal: Journal,
-        handling: Option<Failure>,
-        thread_id: Uuid,
+        start: Start,
         requests: mpsc::UnboundedSender<Request>,
         announcer: Announcer,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { thread, task, index, number, journal, handling, thread_id, requests, announcer, clock, control: Mutex::default() }
+        Self { thread, start, requests, announcer, clock, control: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Control> {
@@ -107,6 +109,7 @@ impl Attempt {
             return Some(Pause {
                 questions: std::mem::take(&mut control.questions),
                 doubts: std::mem::take(&mut control.doubts),
+                handed: control.handed.take(),
             });
         }
         if !control.waker.as_ref().is_some_and(|w| w.will_wake(context.waker())) {
@@ -120,9 +123,9 @@ impl Attempt {
     }
 
     /// Counts a use of a key.
-    pub(crate) fn next_use(&self, is_effect: bool, key: &Arc<str>) -> u32 {
+    pub(crate) fn next_use(&self, of: Use, key: &Arc<str>) -> u32 {
         let mut control = self.lock();
-        let count = control.uses.entry((is_effect, Arc::clone(key))).or_default();
+        let count = control.uses.entry((of, Arc::clone(key))).or_default();
         *count += 1;
         *count - 1
     }
@@ -130,6 +133,13 @@ impl Attempt {
     fn seal_with(&self, question: QuestionSpec) {
         let mut control = self.lock();
         control.questions.push(question);
+        control.seal();
+    }
+
+    /// A graph that was called said what becomes of the task, or cannot go on in this run: the node stops here.
+    pub(crate) fn seal_for_call(&self, handed: Option<NodeReturn>) {
+        let mut control = self.lock();
+        control.handed = handed;
         control.seal();
     }
 
@@ -153,8 +163,16 @@ impl Attempt {
     /// Has something recorded, and waits until it is durable.
     pub(crate) async fn request(&self, effect: EffectId, outcome: Option<EffectOutcome>) -> bool {
         let (reply, answer) = oneshot::channel();
-        let request = Request { index: self.index, attempt: self.number, effect, outcome, reply };
+        let Start { place, attempt, .. } = &self.start;
+        let request = Request::Effect { place: place.clone(), attempt: *attempt, effect, outcome, reply };
         self.requests.send(request).is_ok() && answer.await.unwrap_or(false)
+    }
+
+    /// Has a graph run, and waits for what comes of it; `None` if the attempt is over.
+    pub(crate) async fn call(&self, call: Call) -> Option<CallOutcome> {
+        let (reply, answer) = oneshot::channel();
+        self.requests.send(Request::Call { call, reply }).ok()?;
+        answer.await.ok()
     }
 }
 
@@ -187,22 +205,27 @@ impl Context {
 
     /// The node that runs.
     pub fn node(&self) -> &str {
-        self.attempt.task.node.as_str()
+        self.attempt.start.task.node.as_str()
     }
 
     /// The task: the same over attempts and restarts.
     pub fn task(&self) -> &TaskId {
-        &self.attempt.task
+        &self.attempt.start.task
     }
 
     /// Which attempt this is, from 1.
     pub fn attempt(&self) -> u32 {
-        self.attempt.number
+        self.attempt.start.attempt
+    }
+
+    /// How many steps the run may make in this graph after the current one; see [`Thread::steps_max`](crate::Thread::steps_max).
+    pub fn steps_left(&self) -> u64 {
+        self.attempt.start.steps_left
     }
 
     /// What went wrong, in an error handler; `None` in a node.
     pub fn failure(&self) -> Option<&Failure> {
-        self.attempt.handling.as_ref()
+        self.attempt.start.handling.as_ref()
     }
 
     /// Performs something that must not happen twice: a mail, a payment, a model call.
@@ -289,8 +312,8 @@ impl Context {
     /// ```
     pub async fn ask<Q: Asking>(&self, key: &str, question: Q) -> Result<Q::Answer, NodeError> {
         let key = self.own_key(key);
-        let occurrence = self.attempt.next_use(false, &key);
-        if let Some(answer) = self.attempt.journal.answer(&key, occurrence) {
+        let occurrence = self.attempt.next_use(Use::Question, &key);
+        if let Some(answer) = self.attempt.start.journal.answer(&key, occurrence) {
             return serde_json::from_value(answer.clone()).map_err(|error| {
                 NodeError::new(format!("the recorded answer to \"{key}\" does not fit what the node expects now: {error}"))
                     .deterministic()
@@ -301,7 +324,7 @@ impl Context {
 
     /// An error handler has keys of its own: it belongs to the same task, and must not find the node's results.
     fn own_key(&self, key: &str) -> Arc<str> {
-        if self.attempt.handling.is_some() { format!("on_error/{key}").into() } else { key.into() }
+        if self.attempt.start.handling.is_some() { format!("on_error/{key}").into() } else { key.into() }
     }
 
     pub(crate) async fn ask_spec<T>(&self, spec: QuestionSpec) -> T {
@@ -313,7 +336,7 @@ impl Context {
     pub fn emit<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), NodeError> {
         if self.attempt.announcer.is_watched() {
             let value = to_value(value)?;
-            self.attempt.announcer.tell(Told::Custom { node: self.attempt.task.node.clone(), value });
+            self.attempt.announcer.tell(|| Told::Custom { task: self.attempt.start.task.clone(), value });
         }
         Ok(())
     }
@@ -328,6 +351,9 @@ impl Context {
 
 impl fmt::Debug for Context {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Context").field("task", &self.attempt.task).field("attempt", &self.attempt.number).finish_non_exhaustive()
+        f.debug_struct("Context")
+            .field("task", &self.attempt.start.task)
+            .field("attempt", &self.attempt.start.attempt)
+            .finish_non_exhaustive()
     }
 }

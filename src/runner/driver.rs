@@ -3,6 +3,7 @@
 //! One turn: take in what has happened, append the records that follow from it, and only then answer those who waited for
 //! them, tell the watchers, and start what is due.
 
+use std::collections::HashMap;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument;
 
 use super::context::{Attempt, Context, Request};
@@ -19,10 +20,11 @@ use super::handler::Startable;
 use super::keeper::Keeper;
 use super::spans::Spans;
 use super::stream::{Announcer, Told};
+use super::subgraph::Runnables;
 use crate::clock::Clock;
-use crate::id::{NodeName, Position, StepNumber, ThreadName};
+use crate::id::{NodeName, Path, Position, ThreadName};
 use crate::log::{Cost, Durability, Record, is_kept_back, squash};
-use crate::machine::{Begin, Command, Ending, Env, Machine, Refusal, Start, TaskEnd};
+use crate::machine::{Begin, CallOutcome, Command, Ending, Env, Machine, Place, Refusal, Start, TaskEnd};
 use crate::policy::NodePolicy;
 use crate::state::Change;
 
@@ -42,8 +44,8 @@ impl Runnable {
 
 /// What happened.
 enum Happened {
-    TaskEnded { index: usize, step: StepNumber, attempt: u32, end: TaskEnd, cost: Cost },
-    DelayOver { index: usize, step: StepNumber },
+    TaskEnded { place: Place, end: TaskEnd, cost: Cost },
+    DelayOver { place: Place },
 }
 
 /// An attempt that goes on.
@@ -53,7 +55,7 @@ type Attempting = Pin<Box<dyn Future<Output = Happened> + Send>>;
 type Waiter = (oneshot::Sender<bool>, bool);
 
 pub(crate) struct Driver {
-    pub(crate) nodes: Arc<[Runnable]>,
+    pub(crate) runnables: Arc<Runnables>,
     pub(crate) keeper: Keeper,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) thread: ThreadName,
@@ -62,6 +64,10 @@ pub(crate) struct Driver {
     pub(crate) kept: Vec<Record>,
     pub(crate) announcer: Announcer,
     pub(crate) spans: Spans,
+    /// Tasks that wait for a graph they called.
+    pub(crate) calls: HashMap<Path, oneshot::Sender<CallOutcome>>,
+    /// The tasks of such graphs, in case nobody waits for them any more.
+    pub(crate) inner_tasks: HashMap<Path, Vec<AbortHandle>>,
 }
 
 impl Driver {
@@ -84,25 +90,29 @@ impl Driver {
             // A waiter that is gone needs no answer.
             waiters.drain(..).for_each(|(reply, allowed)| _ = reply.send(allowed));
             let commands = self.machine.take_commands();
-            // With nothing else under way the loop makes the first poll of the task itself: a node that has nothing to wait for
+            // With nothing else at work the loop makes the first poll of the task itself: a node that has nothing to wait for
             // then costs no change of tasks.
-            let alone = commands.len() == 1 && tasks.is_empty();
+            let alone = commands.len() == 1 && self.machine.at_work() == 1;
             let mut ended = None;
             for command in commands {
                 match command {
                     Command::Start(start) => {
+                        let path = start.place.path.clone();
                         let mut attempt = self.attempt(start, &sender);
                         ended = if alone { first_poll(attempt.as_mut()).await } else { None };
                         if ended.is_none() {
-                            tasks.spawn(attempt);
+                            self.keep_track(path, tasks.spawn(attempt));
                         }
                     }
-                    Command::Wait { index, step, ms } => {
+                    Command::Wait { place, ms } => {
                         tasks.spawn(async move {
                             tokio::time::sleep(Duration::from_millis(ms)).await;
-                            Happened::DelayOver { index, step }
+                            Happened::DelayOver { place }
                         });
                     }
+                    // A caller that is gone needs no answer.
+                    Command::Answer { path, outcome } => _ = self.forget(&path).map(|reply| reply.send(outcome)),
+                    Command::Abort(path) => _ = self.forget(&path),
                     Command::End(ending) => return Ok((ending, self.machine)),
                 }
             }
@@ -118,12 +128,12 @@ impl Driver {
                 }
                 // Something to record is there already; the loop only looks whether it should stop.
                 () = std::future::ready(()), if happened => {}
-                Some(request) = requests.recv() => waiters.push(self.take_request(request)?),
+                Some(request) = requests.recv() => waiters.extend(self.take_request(request)?),
                 Some(ended) = tasks.join_next() => self.take(ended)?,
             }
             // Whatever else has happened by now shares the append.
             while let Ok(request) = requests.try_recv() {
-                waiters.push(self.take_request(request)?);
+                waiters.extend(self.take_request(request)?);
             }
             while let Some(ended) = tasks.try_join_next() {
                 self.take(ended)?;
@@ -131,12 +141,31 @@ impl Driver {
         }
     }
 
+    /// A called graph is no longer at work. Whatever still runs of it is stopped: nobody waits for it.
+    fn forget(&mut self, path: &Path) -> Option<oneshot::Sender<CallOutcome>> {
+        self.inner_tasks.remove(path).iter().flatten().for_each(AbortHandle::abort);
+        self.spans.forget(path);
+        self.calls.remove(path)
+    }
+
+    /// Remembers the tasks of a called graph.
+    fn keep_track(&mut self, path: Path, task: AbortHandle) {
+        if path.is_root() {
+            return;
+        }
+        let tasks = self.inner_tasks.entry(path).or_default();
+        if tasks.len() == tasks.capacity() {
+            tasks.retain(|task| !task.is_finished());
+        }
+        tasks.push(task);
+    }
+
     /// Begins a new line of history at the checkpoint that the machine was folded to. `again`: what came after it runs again.
     pub(crate) fn go_back(&mut self, at: Option<Position>, again: bool) -> Result<(), Error> {
         let Some(at) = at else { return Ok(()) };
         let copy = self.with_env(|machine, env| {
-            machine.fork(at, env.now)?;
-            if again { machine.copy_checkpoint() } else { Ok(Ok(())) }
+            let path = machine.fork(at, env.now)?;
+            if again { machine.copy_checkpoint(&path) } else { Ok(Ok(())) }
         })?;
         copy.map_err(|failure| Error::failed(&self.thread, failure))
     }
@@ -145,11 +174,12 @@ impl Driver {
     pub(crate) async fn edit(
         &mut self,
         at: Option<Position>,
+        path: &Path,
         changes: Vec<Change>,
         as_node: Option<NodeName>,
     ) -> Result<(), Error> {
         self.go_back(at, false)?;
-        let edited = self.with_env(|machine, env| machine.edit(changes, as_node, env))?;
+        let edited = self.with_env(|machine, env| machine.edit(path, changes, as_node, env))?;
         edited.map_err(|refusal| Error::edit(&self.thread, refusal))?;
         // Whatever the durability of runs: an edit is stored when this returns.
         let records = self.machine.take_records();
@@ -164,31 +194,47 @@ impl Driver {
 
     fn take(&mut self, happened: Result<Happened, tokio::task::JoinError>) -> Result<(), Error> {
         match happened {
-            Ok(Happened::TaskEnded { index, step, attempt, end, cost }) => {
-                self.with_env(|machine, env| machine.task_ended((index, step), attempt, end, cost, env))
+            Ok(Happened::TaskEnded { place, end, cost }) => {
+                self.with_env(|machine, env| machine.task_ended(&place, end, cost, env))
             }
-            Ok(Happened::DelayOver { index, step }) => self.with_env(|machine, env| machine.delay_over(index, step, env)),
+            Ok(Happened::DelayOver { place }) => self.with_env(|machine, env| machine.delay_over(&place, env)),
+            // Nobody waited for it any more.
+            Err(error) if error.is_cancelled() => Ok(()),
             Err(error) => Err(Error::crashed(&error)),
         }
     }
 
-    fn take_request(&mut self, request: Request) -> Result<Waiter, Error> {
-        let Request { index, attempt, effect, outcome, reply } = request;
-        let allowed = self.with_env(|machine, env| match outcome {
-            None => machine.effect_starts(index, effect, attempt, env),
-            Some(outcome) => machine.effect_ended(index, effect, attempt, outcome),
-        })?;
-        Ok((reply, allowed))
+    fn take_request(&mut self, request: Request) -> Result<Option<Waiter>, Error> {
+        match request {
+            Request::Effect { place, attempt, effect, outcome, reply } => {
+                let allowed = self.with_env(|machine, env| match outcome {
+                    None => machine.effect_starts(&place, effect, attempt, env),
+                    Some(outcome) => machine.effect_ended(&place, effect, outcome),
+                })?;
+                Ok(Some((reply, allowed)))
+            }
+            Request::Call { call, reply } => {
+                match self.with_env(|machine, env| machine.call_starts(call, env))? {
+                    Ok(path) => _ = self.calls.insert(path, reply),
+                    // Nothing was recorded that it would have to wait for.
+                    Err(failure) => _ = reply.send(CallOutcome::Failed(failure)),
+                }
+                Ok(None)
+            }
+        }
     }
 
     /// Appends what the machine has recorded: one append, one truth.
     async fn commit(&mut self) -> Result<(), Error> {
-        let records = self.machine.take_records();
+        let mut records = self.machine.take_records();
         if records.is_empty() {
             return Ok(());
         }
-        let told = self.announcer.of_interest(&records);
+        let told = self.announcer.of_interest(&records, self.machine.folded());
+        records.retain(|record| record.step_path().is_none_or(|path| self.machine.is_stored(path)));
         let ends = records.iter().any(|record| matches!(record, Record::RunEnded(_)));
+        let position = self.keeper.position;
+        let mut checkpoints = self.announcer.checkpoints(&records, position);
         match self.keeper.durability {
             Durability::Step => self.keeper.append(&self.machine, records, true).await?,
             Durability::Behind => {
@@ -199,42 +245,40 @@ impl Driver {
                 let (kept, mut unit): (Vec<_>, Vec<_>) = records.into_iter().partition(is_kept_back);
                 self.kept.extend(kept);
                 if ends {
-                    unit.extend(squash(std::mem::take(&mut self.kept), self.machine.take_applied()));
+                    unit.extend(squash(std::mem::take(&mut self.kept), self.machine.folded()));
                 }
+                checkpoints = self.announcer.checkpoints(&unit, position);
                 self.keeper.append(&self.machine, unit, true).await?;
             }
         }
-        self.announcer.tell_records(told, &self.machine.folded().state);
+        self.announcer.tell_all(told);
+        if self.keeper.store.is_some() {
+            self.announcer.tell_all(checkpoints);
+        }
         Ok(())
     }
 
     /// One attempt of a task, ready to run.
     fn attempt(&mut self, start: Start, requests: &mpsc::UnboundedSender<Request>) -> Attempting {
-        let Start { index, node, task, attempt: number, payload, journal, handling, thread_id } = start;
-        let span = self.spans.attempt(&task, index, number);
-        self.announcer.tell(Told::TaskStarted { node: task.node.clone(), attempt: number });
-        let (step, clock, handled) = (task.step, Arc::clone(&self.clock), handling.is_some());
-        let attempt = Arc::new(Attempt::new(
-            self.thread.clone(),
-            task,
-            index,
-            number,
-            journal,
-            handling,
-            thread_id,
-            requests.clone(),
-            self.announcer.clone(),
-            Arc::clone(&clock),
-        ));
-        let runnable = &self.nodes[node];
+        let (place, node, handled) = (start.place.clone(), start.node, start.handling.is_some());
+        let span = self.spans.attempt(&start.task, start.attempt);
+        let payload = start.payload.clone();
+        let (thread, clock) = (self.thread.clone(), Arc::clone(&self.clock));
+        let attempt = Arc::new(Attempt::new(thread, start, requests.clone(), self.announcer.clone(), Arc::clone(&clock)));
         let context = Context { attempt: Arc::clone(&attempt) };
+        let runnables = self.runnables.at(&place.path).unwrap_or(&self.runnables).clone();
+        let scope = self.machine.folded().scope(&place.path).expect("a graph with a task to start is at work");
+        let state = scope.state.clone();
+        self.announcer.tell(|| {
+            let Start { task, attempt, .. } = &attempt.start;
+            Told::TaskStarted { task: task.clone(), attempt: *attempt, payload: payload.clone(), state: scope.any_state() }
+        });
         let started = clock.now();
-        let limit = runnable.policy.timeout;
-        let nodes = Arc::clone(&self.nodes);
-        let state = self.machine.folded().state.clone();
         let run = async move {
+            let runnable = &runnables.nodes[node];
+            let limit = runnable.policy.timeout;
             let end = {
-                let future = super::task::guarded_start(|| nodes[node].for_attempt(handled)(&state, payload, context));
+                let future = super::task::guarded_start(|| runnable.for_attempt(handled)(&state, payload, context));
                 drop(state);
                 match future {
                     Ok(future) => super::task::run(future, &attempt, limit).await,
@@ -242,7 +286,7 @@ impl Driver {
                 }
             };
             let cost = Cost { ms: clock.now().ms_since(started), ..attempt.cost() };
-            Happened::TaskEnded { index, step, attempt: number, end, cost }
+            Happened::TaskEnded { place, end, cost }
         };
         // A span that nobody records costs nothing, wrapping the future in it does.
         if span.is_none() { Box::pin(run) } else { Box::pin(run.instrument(span)) }

@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tracing::Instrument;
 
-use super::context::Attempt;
+use super::context::{Attempt, Use};
 use crate::error::NodeError;
 use crate::id::EffectId;
 use crate::log::{Cost, EffectStatus};
@@ -71,8 +71,8 @@ where
     type IntoFuture = Performing<'f, T>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let occurrence = self.attempt.next_use(true, &self.key);
-        let id = EffectId { task: self.attempt.task.clone(), key: Arc::clone(&self.key), occurrence };
+        let occurrence = self.attempt.next_use(Use::Effect, &self.key);
+        let id = EffectId { task: self.attempt.start.task.clone(), key: Arc::clone(&self.key), occurrence };
         let span = tracing::info_span!("effect", key = &*self.key, occurrence);
         Box::pin(perform(self, id).instrument(span))
     }
@@ -80,7 +80,7 @@ where
 
 async fn perform<T: Serialize + DeserializeOwned>(effect: Effect<'_, T>, id: EffectId) -> Result<T, NodeError> {
     let attempt = &effect.attempt;
-    let known = attempt.journal.effect(&id.key, id.occurrence);
+    let known = attempt.start.journal.effect(&id.key, id.occurrence);
     let recorded = if let Some(EffectStatus::Done(result)) = known { Some(recorded(&id, result)) } else { None };
     if let Some(Ok(value)) = recorded {
         tracing::debug!("result taken from the log");
@@ -100,7 +100,7 @@ async fn perform<T: Serialize + DeserializeOwned>(effect: Effect<'_, T>, id: Eff
         return pending().await;
     }
     let started = attempt.clock.now();
-    let result = (effect.perform)(id.idempotency_key(attempt.thread_id)).await;
+    let result = (effect.perform)(id.idempotency_key(attempt.start.thread_id)).await;
     let ms = attempt.clock.now().ms_since(started);
     let (value, result) = match result {
         Ok(value) => match to_value(&value) {

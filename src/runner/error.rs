@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::error::{Class, Failure};
-use crate::id::{InvalidThreadName, NodeName, Position, QuestionId, ThreadName};
+use crate::id::{InvalidThreadName, NodeName, Path, Position, QuestionId, ThreadName};
 use crate::log::FoldError;
 use crate::machine::{AnswerRefusal, EditRefusal, Refusal, RunFailure};
 use crate::state::{Schema, StateError, ValueError};
@@ -21,8 +21,8 @@ use crate::store::StoreError;
 /// | `thread-unfinished`, `thread-waiting`, `in-doubt`, `input`, `no-steps` | new input is refused | as it was |
 /// | `unknown-message` | a message is to be removed that is not there, by an input, an edit or a node | as it was, or can be resumed |
 /// | `question-unknown`, `question-answered`, `question-closed`, `answer-misfit` | an answer is refused | as it was |
-/// | `edit-node`, `edit-changes`, `no-checkpoint` | an edit or a fork is refused | as it was |
-/// | `node-failed`, `update-refused`, `goto`, `route`, `merge-conflict` | a run failed | can be resumed |
+/// | `edit-node`, `edit-changes`, `no-checkpoint`, `no-subgraph` | an edit, a fork or a look inside is refused | as it was |
+/// | `node-failed`, `update-refused`, `goto`, `no-parent`, `route`, `merge-conflict` | a run failed | can be resumed |
 /// | `step-limit` | the limit of steps is used up | can be resumed |
 /// | `store`, `log-damaged`, `state-shape`, `other-graph`, `node-gone`, `value`, `crashed` | it cannot be stored, read or run | as it was stored |
 ///
@@ -81,6 +81,12 @@ enum Kind {
     NoCheckpoint { thread: ThreadName, at: Position },
     #[error("thread \"{thread}\": {failure}")]
     Failed { thread: ThreadName, failure: RunFailure },
+    #[error("thread \"{thread}\" has no graph at work at {place}; its questions and records tell the paths there are")]
+    NoSubgraph { thread: ThreadName, place: String },
+    #[error("thread \"{thread}\" has several graphs at work there: {paths}; name one by its path")]
+    ManySubgraphs { thread: ThreadName, paths: String },
+    #[error("the graph at {path} of thread \"{thread}\" has the state {found}, not {expected}")]
+    SubgraphType { thread: ThreadName, path: String, found: &'static str, expected: &'static str },
     #[error("a value cannot be stored: {0}")]
     Value(#[from] ValueError),
     #[error("the state cannot be stored: {0}")]
@@ -148,6 +154,19 @@ impl Error {
         Self::of(Kind::Failed { thread: thread.clone(), failure })
     }
 
+    pub(crate) fn no_subgraph(thread: &ThreadName, place: &impl fmt::Display) -> Self {
+        Self::of(Kind::NoSubgraph { thread: thread.clone(), place: place.to_string() })
+    }
+
+    pub(crate) fn many_subgraphs<'p>(thread: &ThreadName, paths: impl Iterator<Item = &'p Path>) -> Self {
+        let paths = paths.map(Path::to_string).collect::<Vec<_>>().join(", ");
+        Self::of(Kind::ManySubgraphs { thread: thread.clone(), paths })
+    }
+
+    pub(crate) fn subgraph_type(thread: &ThreadName, path: &Path, found: &'static str, expected: &'static str) -> Self {
+        Self::of(Kind::SubgraphType { thread: thread.clone(), path: path.to_string(), found, expected })
+    }
+
     pub(crate) fn no_store(what: &'static str) -> Self {
         Self::of(Kind::NoStore { what })
     }
@@ -182,11 +201,13 @@ impl Error {
             Kind::Answered { .. } => "question-answered",
             Kind::Closed { .. } => "question-closed",
             Kind::NoCheckpoint { .. } => "no-checkpoint",
+            Kind::NoSubgraph { .. } | Kind::ManySubgraphs { .. } | Kind::SubgraphType { .. } => "no-subgraph",
             Kind::Edit { refusal, .. } => match refusal {
                 EditRefusal::UnknownNode { .. } | EditRefusal::Ambiguous { .. } => "edit-node",
                 EditRefusal::Changes(StateError::UnknownMessage { .. }) => "unknown-message",
                 EditRefusal::Changes(_) => "edit-changes",
                 EditRefusal::InDoubt { .. } => "in-doubt",
+                EditRefusal::NoGraph { .. } => "no-subgraph",
                 EditRefusal::Edges(failure) => failure.code(),
             },
             Kind::Failed { failure, .. } => failure.code(),

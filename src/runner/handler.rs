@@ -165,7 +165,7 @@ fn sent_state<S: State>(schema: &Schema, sent: &Value) -> Result<View<S>, NodeEr
 /// A question node: asks, and when the answer is there says what becomes of it.
 async fn ask<S: State>(node: QuestionNode<S>, state: View<S>, context: Context) -> Result<NodeReturn, NodeError> {
     let attempt = &context.attempt;
-    let Some(answer) = attempt.journal.answer(context.node(), 0).cloned() else {
+    let Some(answer) = attempt.start.journal.answer(context.node(), 0).cloned() else {
         let spec = node.spec(&state, context.node());
         return context.ask_spec(spec).await;
     };
@@ -176,9 +176,11 @@ async fn ask<S: State>(node: QuestionNode<S>, state: View<S>, context: Context) 
         Verdict::Approve => Ok(NodeReturn { label: Some(APPROVED), ..NodeReturn::default() }),
         Verdict::Reject { reason } => {
             let update = node.refused.as_ref().map(|refused| refused(&state, reason)).unwrap_or_default();
-            Ok(NodeReturn { update, label: Some(REJECTED), goto: None })
+            Ok(NodeReturn { update, label: Some(REJECTED), ..NodeReturn::default() })
         }
-        Verdict::Edit { value } => Ok(NodeReturn { update: take(&node, &state, value)?, label: Some(APPROVED), goto: None }),
+        Verdict::Edit { value } => {
+            Ok(NodeReturn { update: take(&node, &state, value)?, label: Some(APPROVED), ..NodeReturn::default() })
+        }
     }
 }
 

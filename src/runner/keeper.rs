@@ -28,7 +28,7 @@ impl Keeper {
     pub(crate) async fn append(&mut self, machine: &Machine, records: Vec<Record>, wait: bool) -> Result<(), Error> {
         self.settle().await?;
         let Some(store) = self.store.clone().filter(|_| !records.is_empty()) else { return Ok(()) };
-        let append = self.unit(machine.folded(), records)?;
+        let append = self.unit(machine, records)?;
         self.position.0 += append.records.len() as u64;
         if wait {
             let appended = store.append(append).await?;
@@ -47,12 +47,14 @@ impl Keeper {
         Ok(())
     }
 
-    fn unit(&self, folded: &Folded, records: Vec<Record>) -> Result<Append, Error> {
+    fn unit(&self, machine: &Machine, records: Vec<Record>) -> Result<Append, Error> {
+        let folded = machine.folded();
         // A fork is read from its own snapshot; without one, opening would read the whole log.
         let forked = records.iter().any(|record| matches!(record, Record::Forked(_)));
         // A run that is stored as one checkpoint is ahead of its log.
-        let due = self.durability != Durability::Exit && (forked || self.meter.is_due());
-        let snapshot = if due { Some(Box::new(Snapshot::of(folded)?)) } else { None };
+        let due = self.durability != Durability::Exit && machine.is_true_to_the_log() && (forked || self.meter.is_due());
+        let next = Position(self.position.0 + records.len() as u64);
+        let snapshot = if due { Some(Box::new(Snapshot::of(folded, next, |path| machine.is_stored(path))?)) } else { None };
         let (thread, expected) = (self.thread.clone(), self.position);
         Ok(Append { thread, expected, records, snapshot, status: status(folded), at: self.clock.now() })
     }

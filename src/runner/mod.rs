@@ -5,10 +5,12 @@ mod driver;
 mod effect;
 mod error;
 mod handler;
+mod inside;
 mod keeper;
 mod outcome;
 mod spans;
 mod stream;
+mod subgraph;
 mod task;
 mod thread;
 
@@ -17,18 +19,19 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::clock::{Clock, SystemClock};
-use crate::graph::{Graph, Handler, Handlers, NodeShape, Shape};
-use crate::id::{NodeName, ThreadName};
+use crate::graph::{Graph, Shape};
+use crate::id::ThreadName;
 use crate::state::State;
 use crate::store::{Store, ThreadInfo};
-use driver::Runnable;
+use subgraph::Runnables;
 
 pub use context::Context;
 pub use effect::Effect;
 pub use error::Error;
 pub use handler::FromTask;
+pub use inside::Inside;
 pub use outcome::{Checkpoint, Outcome, Suspension, ThreadState};
-pub use stream::{Event, Events};
+pub use stream::{Event, Events, Mode};
 pub use thread::Thread;
 
 /// Runs threads of one graph over one store. Clones share both.
@@ -59,7 +62,7 @@ pub struct Runner<S> {
 
 pub(crate) struct Inner<S> {
     pub(crate) graph: Graph<S>,
-    pub(crate) nodes: Arc<[Runnable]>,
+    pub(crate) runnables: Arc<Runnables>,
     pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) clock: Arc<dyn Clock>,
     /// Threads with a run in this process. A plain mutex: never held across an await.
@@ -83,16 +86,8 @@ impl<S: State> Runner<S> {
     }
 
     fn build(graph: Graph<S>, store: Option<Arc<dyn Store>>, clock: Arc<dyn Clock>) -> Self {
-        let schema = &graph.shape.schema;
-        let startable =
-            |handler: &Handler<S>, sees: &Option<Vec<String>>| handler::startable(handler.clone(), sees.clone(), schema);
-        let runnable = |(handlers, shape): (&Handlers<S>, &NodeShape)| Runnable {
-            start: startable(&handlers.node, &handlers.sees),
-            on_error: handlers.on_error.as_ref().map(|handler| startable(handler, &handlers.sees)),
-            policy: shape.policy.clone(),
-        };
-        let nodes = graph.handlers.iter().zip(&graph.shape.nodes).map(runnable).collect();
-        Self { inner: Arc::new(Inner { graph, nodes, store, clock, live: Mutex::default() }) }
+        let runnables = Arc::new(Runnables::of(&graph));
+        Self { inner: Arc::new(Inner { graph, runnables, store, clock, live: Mutex::default() }) }
     }
 
     /// A handle to a thread. Nothing is read or written until it is used; a name that cannot be used is refused then.
@@ -146,9 +141,4 @@ impl<S> Drop for Lease<S> {
     fn drop(&mut self) {
         self.inner.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.thread);
     }
-}
-
-/// The names of due nodes.
-pub(crate) fn names<'a>(due: impl Iterator<Item = &'a NodeName>) -> Vec<NodeName> {
-    due.cloned().collect()
 }

@@ -96,7 +96,7 @@ impl fmt::Display for Suspension {
     }
 }
 
-/// A thread as it stands: live, with the results that are pending in an open step.
+/// A thread, or a graph inside it, as it stands: live, with the results that are pending in an open step.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct ThreadState<S> {
@@ -110,6 +110,10 @@ pub struct ThreadState<S> {
     pub status: ThreadStatus,
     /// Number of the newest checkpoint.
     pub step: StepNumber,
+    /// What the newest checkpoint comes from.
+    pub source: Option<Source>,
+    /// The tasks of the open step, those that have a result among them.
+    pub tasks: Vec<TaskState>,
 }
 
 /// A state that a thread was in, as it was recorded.

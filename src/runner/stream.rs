@@ -11,44 +11,73 @@ use super::error::Error;
 use super::outcome::Outcome;
 use super::thread::Running;
 use crate::error::Failure;
-use crate::id::{NodeName, StepNumber};
-use crate::log::{Question, Record};
-use crate::state::{Change, State, StateCell, View};
+use crate::graph::START;
+use crate::id::{NodeName, Path, Position, StepNumber, TaskId};
+use crate::log::{Folded, Question, Record, Source};
+use crate::state::{AnyState, Change, State, View};
 
 /// How many events a reader may be behind before it misses some.
 const BEHIND_MAX: usize = 4_096;
 
-/// Something that happened in a run.
+/// Something that happened in a run, in the thread's graph or in one inside it: the path of a task tells where.
 ///
-/// What is not marked *ephemeral* is durable before it is told.
+/// What is not marked *ephemeral* is durable before it is told, but in runs that are stored behind or at the end.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event<S> {
     /// Ephemeral: an attempt of a task begins.
     TaskStarted {
-        /// The node.
-        node: NodeName,
+        /// The task.
+        task: TaskId,
         /// Which attempt, from 1.
         attempt: u32,
+        /// What was sent to it, if it was sent something.
+        payload: Option<Arc<Value>>,
+        /// The state of the step's beginning.
+        state: AnyState,
     },
     /// A task has a result.
     Update {
-        /// The node.
-        node: NodeName,
+        /// The task.
+        task: TaskId,
         /// What it writes.
         changes: Vec<Change>,
+        /// Whether the changes are meant for the graph outside, as [`Next::to_parent`](crate::Next::to_parent) says.
+        to_parent: bool,
     },
-    /// A step was merged.
+    /// A step of the thread's graph was merged.
     Values {
         /// Its number.
         step: StepNumber,
         /// The state after it.
         state: View<S>,
     },
+    /// A step of a graph inside was merged.
+    InnerValues {
+        /// Where the graph runs.
+        path: Path,
+        /// The step's number.
+        step: StepNumber,
+        /// The state after it.
+        state: AnyState,
+    },
+    /// A checkpoint was stored. None without a store, and one for each graph in a run that is stored at its end.
+    Checkpoint {
+        /// Where the graph runs.
+        path: Path,
+        /// Where the checkpoint stands in the log.
+        position: Position,
+        /// Its number.
+        step: StepNumber,
+        /// What it comes from.
+        source: Source,
+        /// The nodes that are due next.
+        next: Vec<NodeName>,
+    },
     /// An attempt failed.
     Failed {
-        /// The node.
-        node: NodeName,
+        /// The task.
+        task: TaskId,
         /// Which attempt, from 1.
         attempt: u32,
         /// What went wrong.
@@ -60,8 +89,8 @@ pub enum Event<S> {
     Asked(Arc<Question>),
     /// Ephemeral: a node told something.
     Custom {
-        /// The node.
-        node: NodeName,
+        /// The task.
+        task: TaskId,
         /// What it told.
         value: Value,
     },
@@ -69,13 +98,60 @@ pub enum Event<S> {
     Missed(u64),
 }
 
+impl<S> Event<S> {
+    /// Where the graph runs that it is about; `None` for missed events.
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::TaskStarted { task, .. }
+            | Self::Update { task, .. }
+            | Self::Failed { task, .. }
+            | Self::Custom { task, .. } => Some(&task.path),
+            Self::Values { .. } => Some(&Path::ROOT),
+            Self::InnerValues { path, .. } | Self::Checkpoint { path, .. } => Some(path),
+            Self::Asked(question) => Some(&question.task.path),
+            Self::Missed(_) => None,
+        }
+    }
+}
+
+/// Which events a reader wants; see [`Events::only`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Mode {
+    /// The states after each step.
+    Values,
+    /// What tasks wrote, and questions.
+    Updates,
+    /// What nodes told.
+    Custom,
+    /// Beginnings and ends of tasks: with results, failures and questions.
+    Tasks,
+    /// Checkpoints as they are stored.
+    Checkpoints,
+}
+
+impl Mode {
+    /// Whether events of that kind are wanted. Missed events always are.
+    pub fn shows<S>(self, event: &Event<S>) -> bool {
+        match event {
+            Event::Values { .. } | Event::InnerValues { .. } => self == Self::Values,
+            Event::TaskStarted { .. } | Event::Failed { .. } => self == Self::Tasks,
+            Event::Update { .. } | Event::Asked(_) => matches!(self, Self::Updates | Self::Tasks),
+            Event::Custom { .. } => self == Self::Custom,
+            Event::Checkpoint { .. } => self == Self::Checkpoints,
+            Event::Missed(_) => true,
+        }
+    }
+}
+
 /// An event before the state's type is known.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    TaskStarted { node: NodeName, attempt: u32 },
+    TaskStarted { task: TaskId, attempt: u32, payload: Option<Arc<Value>>, state: AnyState },
     Recorded(Record),
-    Values { step: StepNumber, state: StateCell },
-    Custom { node: NodeName, value: Value },
+    Values { path: Path, step: StepNumber, state: AnyState },
+    Checkpoint { path: Path, position: Position, step: StepNumber, source: Source, next: Vec<NodeName> },
+    Custom { task: TaskId, value: Value },
 }
 
 /// Tells those who watch a run, if there are any. Nobody who is slow holds the run up.
@@ -96,31 +172,54 @@ impl Announcer {
         self.0.is_some()
     }
 
-    pub(crate) fn tell(&self, told: Told) {
+    pub(crate) fn tell(&self, told: impl FnOnce() -> Told) {
         if let Some(sender) = &self.0 {
             // An error means that the reader has gone.
-            let _ = sender.send(told);
+            let _ = sender.send(told());
         }
     }
 
     /// What will be told of these records once they are appended; nothing if nobody watches.
-    pub(crate) fn of_interest(&self, records: &[Record]) -> Vec<Record> {
+    pub(crate) fn of_interest(&self, records: &[Record], folded: &Folded) -> Vec<Told> {
+        use Record::{Asked, AttemptFailed, Stepped, TaskDone, TaskFailed};
         if !self.is_watched() {
             return Vec::new();
         }
-        use Record::{Asked, AttemptFailed, Stepped, TaskDone, TaskFailed};
-        let told = |record: &&Record| matches!(record, TaskDone(_) | AttemptFailed(_) | TaskFailed(_) | Asked(_) | Stepped(_));
-        records.iter().filter(told).cloned().collect()
+        let told = |record: &Record| match record {
+            TaskDone(_) | AttemptFailed(_) | TaskFailed(_) | Asked(_) => Some(Told::Recorded(record.clone())),
+            Stepped(stepped) => {
+                let state = folded.scope(&stepped.path)?.any_state();
+                Some(Told::Values { path: stepped.path.clone(), step: stepped.step, state })
+            }
+            _ => None,
+        };
+        records.iter().filter_map(told).collect()
     }
 
-    /// Tells what was just appended.
-    pub(crate) fn tell_records(&self, records: Vec<Record>, state: &StateCell) {
-        for record in records {
-            self.tell(match record {
-                Record::Stepped(stepped) => Told::Values { step: stepped.step, state: state.clone() },
-                record => Told::Recorded(record),
-            });
+    /// Tells of the checkpoints that are among the records that were appended from `position` on.
+    pub(crate) fn checkpoints(&self, records: &[Record], position: Position) -> Vec<Told> {
+        if !self.is_watched() {
+            return Vec::new();
         }
+        let told = |(record, place): (&Record, u64)| {
+            let (path, position) = (record.checkpoint()?.clone(), Position(position.0 + place));
+            Some(match record {
+                Record::Stepped(stepped) => {
+                    let next = stepped.due.iter().map(|due| due.node.clone()).collect();
+                    Told::Checkpoint { path, position, step: stepped.step, source: stepped.source, next }
+                }
+                Record::Input(input) => {
+                    let next = vec![NodeName::from(START)];
+                    Told::Checkpoint { path, position, step: input.step, source: Source::Input, next }
+                }
+                _ => return None,
+            })
+        };
+        records.iter().zip(0..).filter_map(told).collect()
+    }
+
+    pub(crate) fn tell_all(&self, all: Vec<Told>) {
+        all.into_iter().for_each(|told| self.tell(|| told));
     }
 }
 
@@ -131,10 +230,47 @@ impl Announcer {
 pub struct Events<S> {
     pub(crate) told: broadcast::Receiver<Told>,
     pub(crate) run: Running<S>,
+    /// What the reader wants, if not all.
+    pub(crate) modes: Option<Vec<Mode>>,
+    /// Whether events of graphs inside the thread's are left out.
+    pub(crate) outermost: bool,
     pub(crate) state: PhantomData<fn() -> S>,
 }
 
 impl<S: State> Events<S> {
+    /// Leaves out all events but those of these kinds.
+    ///
+    /// ```
+    /// # use ferrata::{END, Event, Graph, Mode, Runner, START, State, View, store::MemoryStore};
+    /// # use serde::{Deserialize, Serialize};
+    /// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+    /// struct Count { n: u64 }
+    /// # async fn add(s: View<Count>) -> ferrata::Result<CountUpdate> { Ok(Count::update().n(s.n + 1)) }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+    /// # let graph = Graph::<Count>::new("count").node("add", add).edge(START, "add").edge("add", END).build()?;
+    /// # let runner = Runner::new(graph, MemoryStore::new());
+    /// let mut events = runner.thread("t").stream(Count::update().n(1))?.only([Mode::Updates]);
+    /// let Some(Event::Update { task, .. }) = events.next().await else { panic!("one node writes") };
+    /// assert_eq!(task.node.as_str(), "add");
+    /// assert!(events.next().await.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub fn only(mut self, modes: impl IntoIterator<Item = Mode>) -> Self {
+        self.modes = Some(modes.into_iter().collect());
+        self
+    }
+
+    /// Leaves out the events of graphs inside the thread's.
+    pub fn outermost(mut self) -> Self {
+        self.outermost = true;
+        self
+    }
+
+    fn is_wanted(&self, event: &Event<S>) -> bool {
+        let mode = self.modes.as_ref().is_none_or(|modes| modes.iter().any(|mode| mode.shows(event)));
+        mode && (!self.outermost || event.path().is_none_or(Path::is_root))
+    }
+
     /// The next event; `None` when the run has ended.
     pub async fn next(&mut self) -> Option<Event<S>> {
         loop {
@@ -143,7 +279,7 @@ impl<S: State> Events<S> {
                 Err(broadcast::error::RecvError::Lagged(missed)) => return Some(Event::Missed(missed)),
                 Err(broadcast::error::RecvError::Closed) => return None,
             };
-            if let Some(event) = event(told) {
+            if let Some(event) = event(told).filter(|event| self.is_wanted(event)) {
                 return Some(event);
             }
         }
@@ -163,15 +299,19 @@ impl<S> fmt::Debug for Events<S> {
 
 fn event<S: State>(told: Told) -> Option<Event<S>> {
     Some(match told {
-        Told::TaskStarted { node, attempt } => Event::TaskStarted { node, attempt },
-        Told::Values { step, state } => Event::Values { step, state: state.view() },
-        Told::Custom { node, value } => Event::Custom { node, value },
-        Told::Recorded(Record::TaskDone(done)) => Event::Update { node: done.task.node.clone(), changes: done.changes.clone() },
+        Told::TaskStarted { task, attempt, payload, state } => Event::TaskStarted { task, attempt, payload, state },
+        Told::Values { path, step, state } if path.is_root() => Event::Values { step, state: state.view()? },
+        Told::Values { path, step, state } => Event::InnerValues { path, step, state },
+        Told::Checkpoint { path, position, step, source, next } => Event::Checkpoint { path, position, step, source, next },
+        Told::Custom { task, value } => Event::Custom { task, value },
+        Told::Recorded(Record::TaskDone(done)) => {
+            Event::Update { task: done.task.clone(), changes: done.changes.clone(), to_parent: done.to_parent }
+        }
         Told::Recorded(Record::AttemptFailed(f)) => {
-            Event::Failed { node: f.task.node, attempt: f.attempt, failure: f.failure, again: true }
+            Event::Failed { task: f.task, attempt: f.attempt, failure: f.failure, again: true }
         }
         Told::Recorded(Record::TaskFailed(f)) => {
-            Event::Failed { node: f.task.node, attempt: f.attempt, failure: f.failure, again: false }
+            Event::Failed { task: f.task, attempt: f.attempt, failure: f.failure, again: false }
         }
         Told::Recorded(Record::Asked(question)) => Event::Asked(question),
         Told::Recorded(_) => return None,

@@ -29,15 +29,15 @@ pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, limit: Optio
         },
     };
     match ended {
-        Ended::Returned(Ok(NodeReturn { update, label, goto })) => match update.into_changes() {
-            Ok(changes) => TaskEnd::Done { changes, label, goto },
+        Ended::Returned(Ok(NodeReturn { update, label, goto, to_parent })) => match update.into_changes() {
+            Ok(changes) => TaskEnd::Done { changes, label, goto, to_parent },
             Err(error) => {
                 let error = NodeError::new(format!("its update holds a value that cannot be stored: {error}"));
                 failed(&error.deterministic(), Origin::Update)
             }
         },
-        Ended::Returned(Err(error)) => failed(&error, Origin::Node),
-        Ended::Paused(Pause { questions, doubts }) => TaskEnd::Paused { questions, doubts },
+        Ended::Returned(Err(error)) => TaskEnd::Failed { failure: error.failure(), retry_after: error.delay(), timed_out: false },
+        Ended::Paused(Pause { questions, doubts, .. }) => TaskEnd::Paused { questions, doubts },
         Ended::Panicked(text) => panicked(&text),
     }
 }
@@ -46,18 +46,26 @@ async fn until_end(mut future: TaskFuture, attempt: &Arc<Attempt>) -> Ended {
     poll_fn(|context| {
         // A sealed node is polled only so that its effects under way can end.
         if let Some(pause) = attempt.pause(context) {
-            return Poll::Ready(Ended::Paused(pause));
+            return Poll::Ready(stopped(pause));
         }
         match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
             Ok(Poll::Ready(result)) => Poll::Ready(Ended::Returned(result)),
             Ok(Poll::Pending) => match attempt.pause(context) {
-                Some(pause) => Poll::Ready(Ended::Paused(pause)),
+                Some(pause) => Poll::Ready(stopped(pause)),
                 None => Poll::Pending,
             },
             Err(panic) => Poll::Ready(Ended::Panicked(panic_text(&*panic))),
         }
     })
     .await
+}
+
+/// A question goes before what a called graph said in the node's place.
+fn stopped(mut pause: Pause) -> Ended {
+    match pause.handed.take().filter(|_| pause.questions.is_empty() && pause.doubts.is_empty()) {
+        Some(handed) => Ended::Returned(Ok(handed)),
+        None => Ended::Paused(pause),
+    }
 }
 
 fn failed(error: &NodeError, origin: Origin) -> TaskEnd {

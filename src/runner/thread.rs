@@ -1,5 +1,6 @@
 //! The handle to a thread: what a program does with it.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -8,21 +9,18 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
+use super::Inner;
 use super::driver::Driver;
 use super::error::Error;
-use super::keeper::{Keeper, status};
+use super::keeper::Keeper;
 use super::outcome::{Checkpoint, Outcome, Suspension, ThreadState};
 use super::spans::{self, Spans};
 use super::stream::{Announcer, Events};
-use super::{Inner, names};
 use crate::graph::{Answer, Pauses};
-use crate::id::{InvalidThreadName, NodeName, Position, QuestionId, ThreadName};
-use crate::log::{
-    Durability, Entry, FoldError, Folded, Input, Question, Record, Report, Seen, Snapshot, SnapshotMeter, TaskStatus, fold_line,
-    history,
-};
+use crate::id::{InvalidThreadName, NodeName, Path, Position, QuestionId, ThreadName};
+use crate::log::{Durability, Entry, FoldError, Folded, Question, Record, Report, Snapshot, SnapshotMeter, fold_line, history};
 use crate::machine::{Begin, Ending, GivenAnswer, Machine};
-use crate::state::{Schema, State, StateCell, Update, View};
+use crate::state::{Schema, State, StateKind, Update, View};
 use crate::store::{Loaded, Store};
 
 /// How many steps a run may make if nobody says otherwise.
@@ -159,7 +157,7 @@ impl<S: State> Thread<S> {
     ///
     /// The input counts on a fresh thread only; later calls go on with the first one.
     pub async fn run_once(&self, input: impl Into<Update>) -> Result<Outcome<S>, Error> {
-        let fresh = self.open().await?.folded.facts.head.is_none();
+        let fresh = self.open().await?.folded.root.facts.head.is_none();
         if fresh { self.run(input).await } else { self.resume().await }
     }
 
@@ -202,30 +200,41 @@ impl<S: State> Thread<S> {
     /// A run that is going on, an effect in doubt, an update that does not fit, a node that does not exist, no node where several ran last:
     /// the thread is as it was.
     pub async fn update(&self, update: impl Into<Update>, as_node: Option<&str>) -> Result<(), Error> {
+        self.edit(&Path::ROOT, update.into(), as_node).await
+    }
+
+    pub(super) async fn edit(&self, path: &Path, update: Update, as_node: Option<&str>) -> Result<(), Error> {
         let name = self.name()?;
-        let changes = update.into().into_changes()?;
+        let changes = update.into_changes()?;
         let _lease = self.inner.lease(name).ok_or_else(|| Error::busy(name))?;
         self.store("keep an edit")?;
         let mut driver = self.driver(Announcer::silent()).await?;
-        driver.edit(self.at, changes, as_node.map(NodeName::from)).await
+        driver.edit(self.at, path, changes, as_node.map(NodeName::from)).await
+    }
+
+    /// The fold of what is stored, up to the chosen checkpoint.
+    pub(super) async fn folded(&self, what: &'static str) -> Result<Folded, Error> {
+        self.store(what)?;
+        Ok(self.open().await?.folded)
+    }
+
+    /// Whether the handle shows the thread as it stands, and not as it was.
+    pub(super) fn is_live(&self) -> bool {
+        self.at.is_none()
+    }
+
+    pub(super) fn kind(&self) -> &Arc<StateKind> {
+        &self.inner.shape().kind
     }
 
     /// The thread as it stands.
     pub async fn state(&self) -> Result<ThreadState<S>, Error> {
-        self.store("read a state")?;
-        let Opened { folded, .. } = self.open().await?;
+        let folded = self.folded("read a state").await?;
         let name = self.name()?;
-        let Some(head) = folded.facts.head else { return Err(Error::unknown_thread(name)) };
-        let live =
-            if self.at.is_some() { folded.state.clone() } else { folded.live().map_err(|error| Error::damaged(name, error))? };
-        let open = folded.facts.tasks.iter().filter(|task| !matches!(task.status, TaskStatus::Done(_)));
-        Ok(ThreadState {
-            values: live.view(),
-            next: names(open.map(|task| &task.due.node)),
-            questions: folded.facts.questions.clone(),
-            status: status(&folded),
-            step: head.step,
-        })
+        if folded.root.facts.head.is_none() {
+            return Err(Error::unknown_thread(name));
+        }
+        super::inside::state_of(&folded, &folded.root, self.is_live()).map_err(|error| Error::damaged(name, error))
     }
 
     /// The open questions; none if there is no such thread.
@@ -236,21 +245,8 @@ impl<S: State> Thread<S> {
     /// All checkpoints, newest first. Costs as much as the thread's whole history.
     pub async fn history(&self) -> Result<Vec<Checkpoint<S>>, Error> {
         let name = self.name()?;
-        let seen = history(self.fresh(), &self.log().await?).map_err(|error| Error::damaged(name, error))?;
-        let checkpoints = seen.into_iter().rev().filter_map(|Seen { position, folded, tasks, parent }| {
-            let head = folded.facts.head?;
-            Some(Checkpoint {
-                position,
-                branch: folded.facts.branch,
-                step: head.step,
-                source: head.source,
-                parent,
-                values: folded.state.view(),
-                next: names(folded.facts.tasks.iter().map(|task| &task.due.node)),
-                tasks,
-            })
-        });
-        Ok(checkpoints.collect())
+        let seen = history(self.fresh(), &self.log().await?, &Path::ROOT).map_err(|error| Error::damaged(name, error))?;
+        Ok(super::inside::checkpoints(seen))
     }
 
     /// Every record of the thread, in order; none if there is no such thread.
@@ -286,7 +282,7 @@ impl<S: State> Thread<S> {
 
     fn watch(&self, begin: Begin) -> Result<Events<S>, Error> {
         let (announcer, told) = Announcer::watched();
-        Ok(Events { told, run: self.spawn(begin, announcer)?, state: PhantomData })
+        Ok(Events { told, run: self.spawn(begin, announcer)?, modes: None, outermost: false, state: PhantomData })
     }
 
     /// Starts the run as a task of its own.
@@ -311,7 +307,7 @@ impl<S: State> Thread<S> {
         let pauses = self.pauses.as_ref().unwrap_or(&self.inner.shape().pauses).clone();
         let machine = Machine::new(Arc::clone(self.inner.shape()), name.clone(), folded, self.tasks_max, pauses);
         Ok(Driver {
-            nodes: Arc::clone(&self.inner.nodes),
+            runnables: Arc::clone(&self.inner.runnables),
             keeper: Keeper {
                 store: self.inner.store.clone(),
                 clock: Arc::clone(&self.inner.clock),
@@ -327,6 +323,8 @@ impl<S: State> Thread<S> {
             kept: Vec::new(),
             announcer,
             spans: Spans::default(),
+            calls: HashMap::new(),
+            inner_tasks: HashMap::new(),
         })
     }
 
@@ -340,22 +338,21 @@ impl<S: State> Thread<S> {
         let (ending, machine) = driver.run(begin, self.steps_max, stop).await?;
         match ending {
             Ending::Done => {
-                let state: View<S> = machine.folded().state.view();
-                Ok(Outcome::Done(match &self.inner.graph.output {
+                let state: View<S> = machine.folded().root.state.view();
+                Ok(Outcome::Done(match &self.inner.shape().output {
                     Some(fields) => View::new(state.only(&|name| fields.iter().any(|field| field == name))),
                     None => state,
                 }))
             }
             Ending::Paused => Ok(Outcome::Suspended(Suspension::Breakpoint)),
             Ending::Waiting(questions) => Ok(Outcome::Waiting(questions)),
-            Ending::Suspended => Ok(Outcome::Suspended(Suspension::Dropped)),
+            Ending::Suspended | Ending::Handed { .. } => Ok(Outcome::Suspended(Suspension::Dropped)),
             Ending::Failed(failure) => Err(Error::failed(name, failure)),
         }
     }
 
-    fn fresh(&self) -> Folded {
-        let schema = &self.inner.shape().schema;
-        Folded::new(Arc::clone(schema), StateCell::new(S::empty(schema)))
+    pub(super) fn fresh(&self) -> Folded {
+        Folded::new(Arc::clone(&self.inner.shape().kind))
     }
 
     /// Reads the thread: the newest snapshot, and what follows it.
@@ -379,7 +376,7 @@ impl<S: State> Thread<S> {
         let name = self.name()?;
         if let Some(at) = self.at {
             let record = usize::try_from(at.0).ok().and_then(|at| entries.get(at)).map(|entry| &entry.record);
-            if !matches!(record, Some(Record::Input(Input { unlisted: false, .. }) | Record::Stepped(_))) {
+            if record.and_then(Record::checkpoint).is_none() {
                 return Err(Error::no_checkpoint(name, at));
             }
         }
@@ -389,7 +386,7 @@ impl<S: State> Thread<S> {
 
     fn fold(&self, snapshot: Option<Snapshot>, entries: &[Entry]) -> Result<Folded, FoldError> {
         let mut folded = match snapshot {
-            Some(snapshot) => snapshot.restore::<S>(Arc::clone(&self.inner.shape().schema))?,
+            Some(snapshot) => snapshot.restore(&self.inner.shape().kind)?,
             None => self.fresh(),
         };
         entries.iter().try_for_each(|entry| folded.fold(&entry.record))?;
@@ -401,7 +398,7 @@ impl<S: State> Thread<S> {
         let (name, schema) = (self.name()?, &self.inner.shape().schema);
         let fits = |folded: &Folded| match stored.filter(|stored| **stored != **schema) {
             // A field that the stored thread never had must have a serde default: no field becomes empty by itself.
-            Some(stored) => S::decode(schema, folded.state.values(stored)?).map(|_| ()),
+            Some(stored) => S::decode(schema, folded.root.state.values(stored)?).map(|_| ()),
             None => Ok(()),
         };
         let folded = read.and_then(|folded| fits(&folded).map(|()| folded).map_err(FoldError::from));

@@ -1,6 +1,7 @@
 //! What a thread knows: its state, what changes it, and how changes are merged.
 
 mod change;
+mod kind;
 mod merge;
 mod message;
 mod schema;
@@ -16,6 +17,8 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub use change::{Change, FieldName, Op, Update};
+pub use kind::AnyState;
+pub(crate) use kind::StateKind;
 pub(crate) use merge::{check, give_ids, resolve};
 pub use message::{HasId, Message, Role, ToolCall};
 pub use schema::{Field, Rule, Schema};

@@ -1,0 +1,287 @@
+//! One graph at work, as its records tell: the outermost one of a thread, or one inside a task.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::fold::FoldError;
+use super::parts::{Arrival, Due, Source, TaskRef};
+use super::record::{Input, Stepped, TaskDone};
+use crate::error::Failure;
+use crate::id::{BranchId, NodeName, Path, Position, StepNumber, TaskId};
+use crate::state::{AnyState, Change, FieldName, Op, Rule, StateCell, StateError, StateKind, resolve};
+
+/// How a task of the current step stands.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum TaskStatus {
+    /// It has no result yet.
+    Open,
+    /// Its result is pending.
+    Done(Arc<TaskDone>),
+    /// Its last attempt failed for good in the last run.
+    Failed(Failure),
+}
+
+/// A task of the current step.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Task {
+    pub(crate) due: Due,
+    pub(crate) status: TaskStatus,
+    /// Attempts that ended.
+    pub(crate) attempts: u32,
+    /// Attempts that ended before the task failed for good the last time: the policy counts from there.
+    #[serde(default)]
+    pub(crate) spent: u32,
+    /// What the node's error handler has to deal with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) handling: Option<Failure>,
+}
+
+impl Task {
+    fn new(due: Due) -> Self {
+        Self { due, status: TaskStatus::Open, attempts: 0, spent: 0, handling: None }
+    }
+
+    pub(crate) fn result(&self) -> Option<&Arc<TaskDone>> {
+        match &self.status {
+            TaskStatus::Done(done) => Some(done),
+            _ => None,
+        }
+    }
+}
+
+/// Where the newest checkpoint stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Head {
+    pub(crate) position: Position,
+    pub(crate) step: StepNumber,
+    pub(crate) source: Source,
+}
+
+/// Everything that the fold yields for one graph, but for its state.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct ScopeFacts {
+    pub(crate) branch: BranchId,
+    pub(crate) head: Option<Head>,
+    /// The task that called the graph, if it is not the outermost one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) caller: Option<TaskId>,
+    /// An input that is not applied yet.
+    pub(crate) input: Option<Vec<Change>>,
+    /// The tasks of the current step: those due by edges, then the sent ones.
+    pub(crate) tasks: Vec<Task>,
+    pub(crate) edge_tasks: usize,
+    pub(crate) arrivals: Vec<Arrival>,
+    #[serde(default)]
+    pub(crate) deferred: Vec<NodeName>,
+    /// The nodes that ran last, or that an edit stood for.
+    #[serde(default)]
+    pub(crate) last: Vec<NodeName>,
+    /// Steps made in the current run.
+    pub(crate) steps: u64,
+    /// What was written since the graph was called, if its caller wants to know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) written: Option<Written>,
+}
+
+/// The fields that were written, with what was done to them; `None` where only the last value counts.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub(crate) struct Written(Vec<(FieldName, Option<Vec<Op>>)>);
+
+impl Written {
+    fn extend(&mut self, changes: &[Change]) {
+        for Change { field, op } in changes {
+            let place = self.0.iter().position(|(known, _)| known == field).unwrap_or_else(|| {
+                self.0.push((field.clone(), Some(Vec::new())));
+                self.0.len() - 1
+            });
+            let done = &mut self.0[place].1;
+            match op {
+                Op::Set(_) | Op::Overwrite(_) => *done = None,
+                op => done.iter_mut().for_each(|done| done.push(op.clone())),
+            }
+        }
+    }
+}
+
+/// A graph at work.
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    pub(crate) path: Path,
+    pub(crate) kind: Arc<StateKind>,
+    pub(crate) state: StateCell,
+    pub(crate) facts: ScopeFacts,
+    /// The changes in the order in which they were applied, if somebody wants to know.
+    pub(crate) applied: Option<Vec<Change>>,
+}
+
+impl Scope {
+    pub(crate) fn new(path: Path, kind: Arc<StateKind>, branch: BranchId) -> Self {
+        let facts = ScopeFacts { branch, ..ScopeFacts::default() };
+        Self { path, state: kind.empty(), kind, facts, applied: None }
+    }
+
+    /// Its state, for those who do not know the type.
+    pub(crate) fn any_state(&self) -> AnyState {
+        AnyState::new(self.state.clone(), Arc::clone(&self.kind))
+    }
+
+    /// The nodes that are due.
+    pub(crate) fn next(&self) -> Vec<NodeName> {
+        self.facts.tasks.iter().map(|task| task.due.node.clone()).collect()
+    }
+
+    /// Identity of the task at that place of the current step.
+    pub(crate) fn task_id(&self, index: usize) -> TaskId {
+        TaskId {
+            branch: self.facts.branch,
+            path: self.path.clone(),
+            step: self.step_due(),
+            node: self.facts.tasks[index].due.node.clone(),
+            send: self.send_of(index),
+        }
+    }
+
+    fn send_of(&self, index: usize) -> Option<u32> {
+        index.checked_sub(self.facts.edge_tasks).and_then(|send| u32::try_from(send).ok())
+    }
+
+    /// Place of a task in the current step, if it belongs to it. Its path is looked at by the caller.
+    pub(crate) fn index_of(&self, task: &TaskId) -> Option<usize> {
+        let due = task.branch == self.facts.branch && task.step == self.step_due();
+        due.then(|| self.place_of(&task.node, task.send)).flatten()
+    }
+
+    fn place_of(&self, node: &NodeName, send: Option<u32>) -> Option<usize> {
+        let facts = &self.facts;
+        let index = match send {
+            Some(send) => facts.edge_tasks + send as usize,
+            None => facts.tasks[..facts.edge_tasks].iter().position(|task| task.due.node == *node)?,
+        };
+        (facts.tasks.get(index)?.due.node == *node).then_some(index)
+    }
+
+    /// The number that the next checkpoint will get.
+    pub(crate) fn step_due(&self) -> StepNumber {
+        self.facts.head.map_or(StepNumber(-1), |head| head.step.next())
+    }
+
+    /// Whether nothing is left to do, and something was done.
+    pub(crate) fn is_finished(&self) -> bool {
+        self.facts.head.is_some() && self.facts.input.is_none() && self.facts.tasks.is_empty()
+    }
+
+    /// The pending results, in merge order.
+    pub(crate) fn results(&self) -> Vec<Arc<TaskDone>> {
+        self.facts.tasks.iter().filter_map(Task::result).cloned().collect()
+    }
+
+    /// A run begins, or the graph is called again after a failure: what failed may be tried again.
+    pub(super) fn reopen(&mut self) {
+        for task in &mut self.facts.tasks {
+            if matches!(task.status, TaskStatus::Failed(_)) {
+                task.status = TaskStatus::Open;
+                task.handling = None;
+            }
+        }
+    }
+
+    /// Forgets the results of tasks that will never be merged.
+    pub(super) fn drop_results(&mut self) {
+        for task in &mut self.facts.tasks {
+            *task = Task::new(task.due.clone());
+        }
+    }
+
+    pub(super) fn take_input(&mut self, input: &Input, position: Position) {
+        self.facts = ScopeFacts {
+            branch: self.facts.branch,
+            head: Some(Head { position, step: input.step, source: Source::Input }),
+            caller: input.caller.clone(),
+            input: Some(input.changes.clone()),
+            written: input.shared.then(Written::default),
+            ..ScopeFacts::default()
+        };
+    }
+
+    /// Applies what the tasks of the step wrote, in merge order, then what stands instead. The first half of a `stepped`.
+    pub(crate) fn merge(&mut self, merged: &[TaskRef], resolved: &[Change], position: Position) -> Result<(), FoldError> {
+        if let Some(input) = self.facts.input.take() {
+            self.apply_unless(&input, resolved)?;
+        }
+        for task in merged {
+            let done = self.place_of(&task.node, task.send).and_then(|index| self.facts.tasks[index].result()).cloned();
+            let Some(done) = done.filter(|done| !done.to_parent) else {
+                return Err(FoldError::Misplaced { position, what: "stepped" });
+            };
+            self.apply_unless(&done.changes, resolved)?;
+            self.facts.written.iter_mut().for_each(|written| written.extend(&done.changes));
+        }
+        self.apply_unless(resolved, &[])
+    }
+
+    /// Applies changes, but for those of fields whose outcome is resolved.
+    fn apply_unless(&mut self, changes: &[Change], resolved: &[Change]) -> Result<(), FoldError> {
+        if resolved.is_empty() {
+            self.state.apply(changes)?;
+            self.applied.iter_mut().for_each(|applied| applied.extend_from_slice(changes));
+            return Ok(());
+        }
+        let kept: Vec<Change> = changes.iter().filter(|c| resolved.iter().all(|r| r.field != c.field)).cloned().collect();
+        self.apply_unless(&kept, &[])
+    }
+
+    /// What comes next. The second half of a `stepped`, but for what concerns the thread.
+    pub(super) fn schedule(&mut self, stepped: &Stepped, position: Position) {
+        let facts = &mut self.facts;
+        facts.head = Some(Head { position, step: stepped.step, source: stepped.source });
+        if stepped.as_node.is_some() || stepped.squashed.is_some() {
+            // What an edit, or several steps in one, wrote stands as outcomes.
+            facts.written.iter_mut().for_each(|written| written.extend(&stepped.resolved));
+        }
+        match (&stepped.as_node, &stepped.squashed) {
+            (Some(node), _) => facts.last = vec![node.clone()],
+            (None, Some(squashed)) => facts.last.clone_from(&squashed.last),
+            (None, None) if stepped.merged.is_empty() => {}
+            (None, None) => facts.last = stepped.merged.iter().map(|task| task.node.clone()).collect(),
+        }
+        facts.tasks.clear();
+        facts.tasks.extend(stepped.due.iter().cloned().map(Task::new));
+        facts.edge_tasks = facts.tasks.iter().filter(|t| t.due.payload.is_none()).count();
+        facts.arrivals.clone_from(&stepped.arrivals);
+        facts.deferred.clone_from(&stepped.deferred);
+        if !stepped.merged.is_empty() {
+            facts.steps += 1;
+        }
+    }
+
+    /// The state with the results that are pending in the open step. Results that are in conflict are left out.
+    pub(crate) fn live(&self, position: Position) -> Result<StateCell, FoldError> {
+        let done: Vec<_> = self.results().into_iter().filter(|done| !done.to_parent).collect();
+        let writes: Vec<_> = done.iter().map(|done| (&done.task, &*done.changes)).collect();
+        let Ok(resolved) = resolve(&self.kind.schema, self.state.object(), &writes) else { return Ok(self.state.clone()) };
+        let merged: Vec<_> = done.iter().map(|d| TaskRef { node: d.task.node.clone(), send: d.task.send }).collect();
+        let mut live = self.clone();
+        live.merge(&merged, &resolved, position)?;
+        Ok(live.state)
+    }
+
+    /// What the graph wrote since it was called, as one update of the state it shares: what was added stays an addition, what was
+    /// set in between counts with its last value.
+    pub(crate) fn net_changes(&self) -> Result<Vec<Change>, StateError> {
+        let mut net = Vec::new();
+        for (field, done) in self.facts.written.iter().flat_map(|written| &written.0) {
+            match done {
+                Some(done) => net.extend(done.iter().map(|op| Change::new(field.clone(), op.clone()))),
+                None => {
+                    let Some(value) = self.state.object().read(field)? else { continue };
+                    let is_replaced = self.kind.schema.field(field).is_some_and(|f| f.rule == Rule::Replace);
+                    net.push(Change::new(field.clone(), if is_replaced { Op::Set(value) } else { Op::Overwrite(value) }));
+                }
+            }
+        }
+        Ok(net)
+    }
+}

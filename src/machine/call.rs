@@ -1,0 +1,167 @@
+//! Graphs that a task calls: how they begin, and what comes of them.
+
+use std::any::TypeId;
+use std::sync::Arc;
+
+use super::{Command, Ending, Env, Live, Machine, Motion, Place, Step};
+use crate::error::{Class, Failure, Origin};
+use crate::graph::Keeps;
+use crate::id::{Frame, Path, TaskId};
+use crate::log::Target;
+use crate::state::{Change, StateCell, check};
+
+/// A task calls a graph.
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) place: Place,
+    /// What the graph is declared as, if the node is not that graph itself.
+    pub(crate) graph: Option<Arc<str>>,
+    /// Counts the calls of one graph in one attempt.
+    pub(crate) call: u32,
+    pub(crate) on_error: bool,
+    /// The type of the state that the caller takes it to have.
+    pub(crate) expects: TypeId,
+    pub(crate) input: CallInput,
+}
+
+/// What a called graph begins with.
+#[derive(Debug)]
+pub(crate) enum CallInput {
+    Changes(Vec<Change>),
+    /// The state of the graph outside, and these changes of it. What the graph changes is what comes of it.
+    Shared(Vec<Change>),
+}
+
+/// What came of a graph that was called.
+#[derive(Debug)]
+pub(crate) enum CallOutcome {
+    /// It ended, with that state, of which it gives these fields back, and with those changes if it shares the state.
+    Done {
+        state: StateCell,
+        output: Option<Vec<String>>,
+        changes: Vec<Change>,
+    },
+    /// One of its nodes spoke to the graph outside.
+    Handed {
+        changes: Vec<Change>,
+        goto: Vec<Target>,
+    },
+    /// It cannot go on in this run: a person has to answer, or there is a breakpoint.
+    Paused,
+    Failed(Failure),
+}
+
+impl Machine {
+    /// A task calls a graph: one that it called before goes on where it stands. An error is the caller's own.
+    pub(crate) fn call_starts(&mut self, call: Call, env: &Env<'_>) -> Step<Result<Path, Failure>> {
+        let refuse =
+            |message: String| Ok(Err(Failure { origin: Origin::Node, class: Class::Deterministic, message, causes: Vec::new() }));
+        let Some((task, motion)) = self.current(&call.place).zip(self.motion(&call.place.path)) else {
+            return refuse("the attempt is over".to_owned());
+        };
+        let key = call.graph.as_deref().unwrap_or(task.node.as_str());
+        let Some(subgraph) = motion.shape.subgraphs.get(key) else {
+            return refuse(format!("there is no graph \"{key}\" to call; there are: {}", motion.shape.subgraph_names()));
+        };
+        let shape = Arc::clone(&subgraph.shape);
+        if let Some(name) = shape.kind.other_than(call.expects) {
+            return refuse(format!("the state of the graph \"{key}\" is {name}; call it with that type"));
+        }
+        let path = task.path.inner(frame(&call, &task, subgraph.keeps));
+        if self.inner.contains_key(&path) {
+            return refuse(format!(
+                "the graph \"{key}\" keeps its state and is at work for another task; call it one after the other"
+            ));
+        }
+        if let Some(failure) = self.spoiled.get(&path) {
+            return Ok(Err(failure.clone()));
+        }
+        let tasks =
+            self.folded.scope(&path).filter(|scope| scope.facts.caller.as_ref() == Some(&task)).map(|s| s.facts.tasks.len());
+        if tasks.is_none()
+            && let CallInput::Changes(changes) | CallInput::Shared(changes) = &call.input
+            && let Err(error) = check(&shape.schema, changes)
+        {
+            return refuse(format!("the input of the graph \"{key}\" cannot be applied: {error}"));
+        }
+        self.waits_for_call(&call.place, true);
+        self.inner.insert(path.clone(), Motion::new(shape, tasks.unwrap_or(0)));
+        let begun = match tasks {
+            Some(_) => Ok(()),
+            None => {
+                let (changes, shared) = match call.input {
+                    CallInput::Changes(changes) => (changes, false),
+                    CallInput::Shared(changes) => (changes, true),
+                };
+                self.take_input(&path, Some(task), changes, shared, env)?
+            }
+        };
+        match begun {
+            Err(failure) => self.call_ends(&path, Ending::Failed(failure))?,
+            Ok(()) if tasks.is_none() && self.stops_here(&path) => self.call_ends(&path, Ending::Paused)?,
+            Ok(()) => self.proceed(&path, env)?,
+        }
+        Ok(Ok(path))
+    }
+
+    /// A graph has come to an end in this run: its caller goes on.
+    pub(super) fn call_ends(&mut self, path: &Path, ending: Ending) -> Step {
+        self.inner.remove(path);
+        let outcome = match (ending, self.folded.scope(path)) {
+            (Ending::Done, Some(scope)) => {
+                let output = self.root.shape.at(path).and_then(|shape| shape.output.clone());
+                CallOutcome::Done { state: scope.state.clone(), output, changes: scope.net_changes()? }
+            }
+            (Ending::Handed { changes, goto }, _) => CallOutcome::Handed { changes, goto },
+            (Ending::Failed(failure), _) => CallOutcome::Failed(failure.seen_outside()),
+            _ => CallOutcome::Paused,
+        };
+        let caller = self.folded.scope(path).and_then(|scope| scope.facts.caller.clone());
+        if let Some((scope, index)) = caller.as_ref().and_then(|caller| self.folded.find(caller))
+            && let Some(Live::Running { serial, .. }) =
+                self.motion(&scope.path).and_then(|motion| motion.tasks.get(index)).copied()
+        {
+            let place = Place { path: scope.path.clone(), index, serial };
+            self.waits_for_call(&place, false);
+        }
+        self.commands.push(Command::Answer { path: path.clone(), outcome });
+        Ok(())
+    }
+
+    /// A task that waits for a graph is not at work.
+    fn waits_for_call(&mut self, place: &Place, begins: bool) {
+        let Some(motion) = self.motion_mut(&place.path) else { return };
+        let Some(Live::Running { calls, .. }) = motion.tasks.get_mut(place.index) else { return };
+        let before = *calls;
+        *calls = if begins { before + 1 } else { before.saturating_sub(1) };
+        match (before, *calls) {
+            (0, 1) => self.at_work -= 1,
+            (1, 0) => self.at_work += 1,
+            _ => {}
+        }
+    }
+
+    /// A task has ended: nobody waits any more for the graphs that it called.
+    pub(super) fn cut_off(&mut self, task: &TaskId) {
+        let inside: Vec<Path> = self.inner.keys().filter(|path| path.is_inside(task)).cloned().collect();
+        for path in inside {
+            if let Some(motion) = self.inner.remove(&path) {
+                self.at_work -= motion.at_work();
+            }
+            self.held_back.remove(&path);
+            self.commands.push(Command::Abort(path));
+        }
+    }
+}
+
+fn frame(call: &Call, task: &TaskId, keeps: Keeps) -> Frame {
+    let continued = keeps == Keeps::Continued;
+    Frame {
+        node: task.node.clone(),
+        step: (!continued).then_some(task.step),
+        send: task.send.filter(|_| !continued),
+        graph: call.graph.clone(),
+        call: call.call,
+        on_error: call.on_error,
+    }
+}

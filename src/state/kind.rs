@@ -1,0 +1,107 @@
+//! How states are made whose Rust type nobody here knows: the graph's, and those of the graphs inside it.
+
+use std::any::TypeId;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::{Schema, State, StateCell, StateError, View};
+use crate::id::Path;
+
+type Decode = fn(&Schema, Map<String, Value>) -> Result<StateCell, StateError>;
+
+/// The kind of state a graph has, and those of its subgraphs by their keys.
+pub(crate) struct StateKind {
+    pub(crate) schema: Arc<Schema>,
+    state: (TypeId, &'static str),
+    empty: StateCell,
+    decode: Decode,
+    inner: BTreeMap<Arc<str>, Arc<StateKind>>,
+}
+
+impl StateKind {
+    pub(crate) fn of<S: State>(schema: Arc<Schema>, inner: BTreeMap<Arc<str>, Arc<Self>>) -> Self {
+        let empty = StateCell::new(S::empty(&schema));
+        let state = (TypeId::of::<S>(), std::any::type_name::<S>());
+        Self { schema, state, empty, decode: |schema, values| Ok(StateCell::new(S::decode(schema, values)?)), inner }
+    }
+
+    /// The name of its Rust type, if that is not `S`.
+    pub(crate) fn other_than(&self, expected: TypeId) -> Option<&'static str> {
+        (self.state.0 != expected).then_some(self.state.1)
+    }
+
+    /// The state before anything is written.
+    pub(crate) fn empty(&self) -> StateCell {
+        self.empty.clone()
+    }
+
+    pub(crate) fn decode(&self, values: Map<String, Value>) -> Result<StateCell, StateError> {
+        (self.decode)(&self.schema, values)
+    }
+
+    /// The kind of the graph that runs at `path`, if there is one.
+    pub(crate) fn at(self: &Arc<Self>, path: &Path) -> Option<&Arc<Self>> {
+        path.frames().iter().try_fold(self, |kind, frame| kind.inner.get(frame.key()))
+    }
+}
+
+/// The state of a graph whose type depends on which graph of a thread it is.
+///
+/// ```
+/// use ferrata::{END, Event, Graph, Runner, START, State, View, store::MemoryStore};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+/// struct Count { n: u64 }
+///
+/// async fn add(s: View<Count>) -> ferrata::Result<CountUpdate> {
+///     Ok(Count::update().n(s.n + 1))
+/// }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+/// let inner = Graph::<Count>::new("inner").node("add", add).edge(START, "add").edge("add", END).build()?;
+/// let graph = Graph::<Count>::new("outer").node("count", inner.shared()).edge(START, "count").edge("count", END).build()?;
+/// let runner = Runner::new(graph, MemoryStore::new());
+/// let mut events = runner.thread("t").stream(Count::update().n(1))?;
+/// let mut seen = Vec::new();
+/// while let Some(event) = events.next().await {
+///     if let Event::InnerValues { path, state, .. } = event {
+///         seen.push((path.to_string(), state.view::<Count>().unwrap().n));
+///     }
+/// }
+/// assert_eq!(seen, [("count@1/".to_owned(), 1), ("count@1/".to_owned(), 2)]);
+/// # Ok(()) }
+/// ```
+#[derive(Clone, Debug)]
+pub struct AnyState {
+    state: StateCell,
+    kind: Arc<StateKind>,
+}
+
+impl AnyState {
+    pub(crate) fn new(state: StateCell, kind: Arc<StateKind>) -> Self {
+        Self { state, kind }
+    }
+
+    /// The state, if it is of that type.
+    pub fn view<S: State>(&self) -> Option<View<S>> {
+        self.kind.other_than(TypeId::of::<S>()).is_none().then(|| self.state.view())
+    }
+
+    /// Its fields that are not absent, as JSON.
+    ///
+    /// # Errors
+    ///
+    /// A value that has no form in JSON.
+    pub fn to_object(&self) -> Result<Map<String, Value>, StateError> {
+        self.state.values(&self.kind.schema)
+    }
+}
+
+impl fmt::Debug for StateKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StateKind").field("name", &self.schema.name()).field("inner", &self.inner).finish_non_exhaustive()
+    }
+}
