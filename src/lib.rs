@@ -82,7 +82,7 @@ pub use error::{Class, Failure, NodeError, Origin, Result};
 pub use ferrata_derive::{Route, State};
 pub use graph::{
     Answer, Approval, Ask, Asking, BuildError, END, Graph, GraphBuilder, IntoNode, IntoReturn, Mistake, Next, Node, PayloadType,
-    Route, START, Verdict,
+    Route, START, Starved, Verdict,
 };
 pub use id::{
     BranchId, EffectId, Frame, InvalidThreadName, NodeName, Path, Position, QuestionId, RunId, StepNumber, TaskId, ThreadName,
@@ -90,14 +90,15 @@ pub use id::{
 pub use log::{Durability, Question, QuestionKind, Target};
 pub use policy::Retry;
 pub use runner::{
-    Checkpoint, Context, Effect, Error, Event, Events, FromTask, Inside, Mode, Outcome, Runner, Suspension, Thread, ThreadState,
+    Checkpoint, Context, Dep, Effect, Error, Event, Events, FromTask, Inside, Mode, Outcome, Runner, ShutDown, Suspension,
+    Thread, ThreadState,
 };
 pub use state::{State, StaticState, View};
 
 /// For the derives only.
 #[doc(hidden)]
 pub mod __private {
-    pub use crate::graph::NodeReturn;
+    pub use crate::graph::{Need, NodeReturn};
     pub use serde_json::{Map, Value, from_value};
 
     pub fn json_schema<S: schemars::JsonSchema>() -> Value {

@@ -11,8 +11,8 @@ use std::time::Duration;
 use ferrata::state::{Field, Rule, Schema, Update, Values};
 use ferrata::store::MemoryStore;
 use ferrata::{
-    Class, Context, END, Graph, GraphBuilder, IntoNode, Next, NodeError, Outcome, Retry, Runner, START, State, Suspension,
-    Target, View,
+    Class, Context, END, Graph, GraphBuilder, IntoNode, Next, NodeError, Outcome, Retry, Runner, START, Starved, State,
+    Suspension, Target, View,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -194,4 +194,60 @@ async fn input_output_and_private_fields_keep_to_their_places() {
     assert_eq!(Value::Object(state.to_object()), json!({"seen": [["seen", "x"], ["secret"]]}));
     let all = runner.thread("t").state().await.expect("it is readable").values.to_object();
     assert_eq!(Value::Object(all), json!({"x": null, "secret": 1, "seen": [["seen", "x"], ["secret"]]}));
+}
+
+/// A join of `a`, which always runs, and `b`, which runs if the total is positive.
+fn maybe_starving(starved: Starved) -> GraphBuilder<Tally> {
+    graph()
+        .node("split", note("split"))
+        .node("a", note("a"))
+        .node("b", note("b"))
+        .node("joined", note("joined"))
+        .edge(START, "split")
+        .edge("split", "a")
+        .route_to("split", ["b", END], |s: &Tally| if s.total > 0 { "b" } else { END })
+        .join_or(["a", "b"], "joined", starved)
+        .edge("joined", END)
+}
+
+#[tokio::test]
+async fn a_join_whose_source_was_skipped_does_what_the_graph_says() {
+    for (starved, skipped) in [(Starved::Run, &["split", "a", "joined"][..]), (Starved::Skip, &["split", "a"])] {
+        assert_eq!(end(maybe_starving(starved), Tally::update().total(0)).await.log, skipped, "{starved:?}");
+        let all = ["split", "a", "b", "joined"];
+        assert_eq!(end(maybe_starving(starved), Tally::update().total(1)).await.log, all, "{starved:?}");
+    }
+    let runner = Runner::new(maybe_starving(Starved::Fail).build().expect("the graph is right"), MemoryStore::new());
+    let error = runner.thread("t").run(Tally::update().total(0)).await.expect_err("it starves");
+    assert_eq!(error.code(), "join-starved");
+    assert!(error.to_string().contains("\"joined\" still waits for \"b\""), "{error}");
+    // The step was not made, so that its result is still pending, and the thread stays usable.
+    assert_eq!(runner.thread("t").state().await.expect("a state").values.log, ["split", "a"]);
+    let state = runner.thread("u").run(Tally::update().total(1)).await.expect("it runs").done().expect("it ends");
+    assert_eq!(state.log, ["split", "a", "b", "joined"]);
+}
+
+#[tokio::test]
+async fn deferred_nodes_go_before_a_starving_join() {
+    let graph = graph()
+        .node("a", note("a"))
+        .node("b", note("b"))
+        .node("late", IntoNode::deferred(note("late")))
+        .node("joined", note("joined"))
+        .edge(START, "a")
+        .edge("a", "late")
+        .route_to("late", ["b", END], |_: &Tally| "b")
+        .join_or(["a", "b"], "joined", Starved::Run)
+        .edge("joined", END);
+    assert_eq!(end(graph, Tally::update()).await.log, ["a", "late", "b", "joined"]);
+}
+
+#[tokio::test]
+async fn a_node_knows_how_many_steps_are_left() {
+    let count = |ctx: Context| async move { Ok(Tally::update().total(1).most(100 - ctx.steps_left())) };
+    let graph =
+        graph().node("a", count).edge(START, "a").route_to("a", ["a", END], |s: &Tally| if s.total < 3 { "a" } else { END });
+    let runner = Runner::new(graph.build().expect("the graph is right"), MemoryStore::new());
+    let state = runner.thread("t").steps_max(50).run(Tally::update()).await.expect("it runs").done().expect("it ends");
+    assert_eq!(state.most, 100 - 47, "in its third of 50 steps 47 are left");
 }

@@ -428,3 +428,33 @@ async fn keys_differ_between_threads_of_one_name_and_stay_over_attempts() {
     let different: BTreeSet<&String> = keys.iter().collect();
     assert_eq!((keys.len(), different.len()), (5, 4), "two stores, and a thread that was deleted in between");
 }
+
+#[tokio::test]
+async fn several_questions_are_answered_at_once_or_not_at_all() {
+    let ask = |key: &'static str| {
+        move |ctx: Context| async move {
+            let answer: u64 = ctx.ask(key, Ask::new(key)).await?;
+            Ok(Case::update().push_log(format!("{key} {answer}")))
+        }
+    };
+    let graph = || {
+        let both = graph().node("a", ask("a")).node("b", ask("b"));
+        both.edge(START, "a").edge(START, "b").edge("a", END).edge("b", END)
+    };
+    let runner = runner(graph());
+    let asked = waiting(&runner, "t").await;
+    let thread = runner.thread("t");
+    let misfit = thread.answer_all([(asked[0].id, json!(1)), (asked[1].id, json!("two"))]).await.expect_err("no number");
+    assert_eq!(misfit.code(), "answer-misfit");
+    let twice = thread.answer_all([(asked[0].id, json!(1)), (asked[0].id, json!(2))]).await.expect_err("one question");
+    assert_eq!(twice.code(), "answer-misfit");
+    assert_eq!(thread.questions().await.expect("questions").len(), 2, "both are still open");
+    let runs =
+        || async { thread.log().await.expect("a log").iter().filter(|e| matches!(e.record, Record::RunStarted(_))).count() };
+    assert_eq!(runs().await, 1);
+    let state = thread.answer_all([(asked[1].id, json!(2)), (asked[0].id, json!(1))]).await.expect("it runs");
+    assert_eq!(state.done().expect("it ends").log, ["a 1", "b 2"]);
+    assert_eq!(runs().await, 2, "one run took both");
+    let late = thread.answer_all([(asked[1].id, json!(2))]).await.expect_err("it was answered");
+    assert_eq!(late.code(), "question-answered");
+}

@@ -8,30 +8,30 @@ use super::runs::{self, Begin, Failure, Shot};
 use super::scenario::Command;
 use super::update::{Fields, changes, plain};
 
-/// What the run begins with: one thing, or an answer after the other.
-pub(crate) async fn begins(thread: &Thread, fields: &Fields, run: &Run) -> Result<Vec<Begin>, Failure> {
+/// What the run begins with.
+pub(crate) async fn begins(thread: &Thread, fields: &Fields, run: &Run) -> Result<Begin, Failure> {
     if let Some(answers) = &run.resume_by_value {
         let open = runs::questions(thread).await?;
-        let begin = |(question, answer): &(Value, Value)| {
+        let given = |(question, answer): &(Value, Value)| {
             let id = open.iter().find(|(_, asked)| asked == question).map(|(id, _)| *id);
-            Ok(Begin::Answer(id.ok_or(Failure::Refused("UnknownQuestion"))?, answer.clone()))
+            Ok((id.ok_or(Failure::Refused("UnknownQuestion"))?, answer.clone()))
         };
-        return answers.iter().map(begin).collect();
+        return Ok(Begin::Answers(answers.iter().map(given).collect::<Result<_, Failure>>()?));
     }
     if let Some(answer) = &run.resume {
-        return Ok(vec![resume(thread, answer).await?]);
+        return resume(thread, answer).await;
     }
     if let Some(command) = &run.command {
         return self::command(thread, fields, command).await;
     }
     match &run.input {
-        Some(Value::Object(input)) => Ok(vec![Begin::Input(changes(fields, plain(input)))]),
-        _ => Ok(vec![Begin::Resume]),
+        Some(Value::Object(input)) => Ok(Begin::Input(changes(fields, plain(input)))),
+        _ => Ok(Begin::Resume),
     }
 }
 
 /// A command as a run's input: the update is an edit of the thread.
-async fn command(thread: &Thread, fields: &Fields, command: &Command) -> Result<Vec<Begin>, Failure> {
+async fn command(thread: &Thread, fields: &Fields, command: &Command) -> Result<Begin, Failure> {
     let Command { update, goto, resume: answer, .. } = command;
     if goto.is_some() {
         return Err(Failure::Unsupported("a goto from outside"));
@@ -41,8 +41,8 @@ async fn command(thread: &Thread, fields: &Fields, command: &Command) -> Result<
     }
     match (update, answer) {
         (None, None) => Err(Failure::Refused("EmptyInput")),
-        (_, Some(answer)) => Ok(vec![resume(thread, answer).await?]),
-        (Some(_), None) => Ok(vec![Begin::Resume]),
+        (_, Some(answer)) => resume(thread, answer).await,
+        (Some(_), None) => Ok(Begin::Resume),
     }
 }
 
@@ -53,7 +53,7 @@ async fn resume(thread: &Thread, answer: &Value) -> Result<Begin, Failure> {
     }
     match runs::questions(thread).await?.as_slice() {
         [] => Ok(Begin::Resume),
-        [(id, _)] => Ok(Begin::Answer(*id, answer.clone())),
+        [(id, _)] => Ok(Begin::Answers(vec![(*id, answer.clone())])),
         _ => Err(Failure::Refused("AmbiguousResume")),
     }
 }

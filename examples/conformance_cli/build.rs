@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use ferrata::Starved;
 use serde_json::Value;
 
 use super::body::{Body, Target, targets};
@@ -178,7 +179,8 @@ fn connect(mut builder: Builder, graph: &Graph, names: &[String], around: &Aroun
         leading.extend(from.list().iter().map(String::as_str));
         builder = match from.list() {
             [one] => builder.edge(one, to),
-            many => builder.join(many.iter().map(String::as_str), to),
+            // A barrier that never fills ends quietly in the engine that was recorded.
+            many => builder.join_or(many.iter().map(String::as_str), to, Starved::Skip),
         };
     }
     for conditional in &graph.conditional {

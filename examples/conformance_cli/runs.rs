@@ -67,7 +67,7 @@ pub(crate) fn at(thread: &Thread, position: Position) -> Thread {
 pub(crate) enum Begin {
     Input(Vec<Change>),
     Resume,
-    Answer(QuestionId, Value),
+    Answers(Vec<(QuestionId, Value)>),
 }
 
 /// How a run ended.
@@ -111,7 +111,7 @@ pub(crate) async fn run(thread: &Thread, begin: Begin, told: &mut Vec<(Path, Hap
     let outcome = match begin {
         Begin::Input(changes) => watch(thread.stream(Update::from_changes(changes))?, told).await?,
         Begin::Resume => watch(thread.stream_resume()?, told).await?,
-        Begin::Answer(question, value) => watch(thread.stream_answer(question, value)?, told).await?,
+        Begin::Answers(answers) => watch(thread.stream_answers(answers)?, told).await?,
     };
     Ok(match outcome {
         Outcome::Done(state) => Ended::Done(state.to_object()),

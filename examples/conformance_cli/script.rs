@@ -193,23 +193,19 @@ impl Session<'_> {
             thread = back(&thread, at).await?;
         }
         self.world.set_records_at_once(self.durability(run) != Some(Durability::Exit) && !matches!(self.stores, Stores::None));
-        let begins = begins(&thread, &self.fields, run).await?;
+        let begin = begins(&thread, &self.fields, run).await?;
         let before = runs::history(&thread, &[]).await.unwrap_or_default();
         let log = thread.log().await.unwrap_or_default();
         start.log = log.len();
-        match begins.first() {
-            Some(Begin::Input(changes)) => start.wrote = !changes.is_empty(),
+        match &begin {
+            Begin::Input(changes) => start.wrote = !changes.is_empty(),
             _ => {
                 start.continued = before.first().cloned();
                 start.kept = runs::kept(&log, &Path::ROOT);
             }
         }
         start.made = before;
-        let mut ended = Err(Failure::Refused("EmptyInput"));
-        for begin in begins {
-            ended = Ok(runs::run(&thread, begin, told).await?);
-        }
-        ended
+        runs::run(&thread, begin, told).await
     }
 
     fn durability(&self, run: &Run) -> Option<Durability> {

@@ -226,6 +226,8 @@ pub enum Origin {
     UnknownMessage,
     /// A conditional edge of a graph that the node called failed.
     Route,
+    /// A join of a graph that the node called waited in vain.
+    Starved,
 }
 
 impl Origin {
@@ -239,6 +241,7 @@ impl Origin {
             Self::Merge => "merge-conflict",
             Self::UnknownMessage => "unknown-message",
             Self::Route => "route",
+            Self::Starved => "join-starved",
             Self::Node | Self::Panic | Self::Timeout => "node-failed",
         }
     }

@@ -25,11 +25,11 @@ use crate::log::Target;
 use crate::state::{Schema, State, StateKind, StateObject, StaticState, Update, to_value};
 
 pub(crate) use node::{Handler, Subgraph};
-pub use node::{IntoNode, IntoReturn, Next, Node, NodeReturn, PayloadType};
+pub use node::{IntoNode, IntoReturn, Need, Next, Node, NodeReturn, PayloadType};
 pub(crate) use plan::Pauses;
 pub(crate) use plan::{APPROVED, REJECTED};
 use plan::{DeclaredEdge, DeclaredJoin, DeclaredNode, DeclaredRoute, EdgeKind, Plan, TakeKind};
-pub use plan::{END, START};
+pub use plan::{END, START, Starved};
 use question::Take;
 pub use question::{Answer, Approval, Ask, Asking, Verdict};
 pub(crate) use question::{QuestionNode, doubt_schema};
@@ -285,9 +285,46 @@ impl<S: State> GraphBuilder<S> {
         self
     }
 
-    /// `to` runs when all of `from` have run since it last did.
-    pub fn join<N: Into<NodeName>>(mut self, from: impl IntoIterator<Item = N>, to: &str) -> Self {
-        let join = DeclaredJoin { from: from.into_iter().map(Into::into).collect(), to: to.into() };
+    /// `to` runs when all of `from` have run since it last did. A graph in which one of them may be skipped is not built; see
+    /// [`join_or`](Self::join_or).
+    pub fn join<N: Into<NodeName>>(self, from: impl IntoIterator<Item = N>, to: &str) -> Self {
+        self.line_up(from, to, None)
+    }
+
+    /// As [`join`](Self::join), for sources that may be skipped: `starved` says what happens when nothing else is due and one of them has not run.
+    ///
+    /// ```
+    /// use ferrata::{END, Graph, Runner, START, Starved, State, View, store::MemoryStore};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+    /// struct Trip { by_train: bool, #[state(append)] notes: Vec<String> }
+    ///
+    /// async fn note(ctx: ferrata::Context) -> ferrata::Result<TripUpdate> {
+    ///     Ok(Trip::update().note(ctx.node()))
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+    /// let graph = Graph::<Trip>::new("trip")
+    ///     .node("plan", note)
+    ///     .node("hotel", note)
+    ///     .node("train", note)
+    ///     .node("pack", note)
+    ///     .edge(START, "plan")
+    ///     .edge("plan", "hotel")
+    ///     .route_to("plan", ["train", END], |trip: &Trip| if trip.by_train { "train" } else { END })
+    ///     .join_or(["hotel", "train"], "pack", Starved::Run)
+    ///     .edge("pack", END)
+    ///     .build()?;
+    /// let state = Runner::new(graph, MemoryStore::new()).thread("t").run(Trip::update().by_train(false)).await?.done().unwrap();
+    /// assert_eq!(state.notes, ["plan", "hotel", "pack"]);
+    /// # Ok(()) }
+    /// ```
+    pub fn join_or<N: Into<NodeName>>(self, from: impl IntoIterator<Item = N>, to: &str, starved: Starved) -> Self {
+        self.line_up(from, to, Some(starved))
+    }
+
+    fn line_up<N: Into<NodeName>>(mut self, from: impl IntoIterator<Item = N>, to: &str, starved: Option<Starved>) -> Self {
+        let join = DeclaredJoin { from: from.into_iter().map(Into::into).collect(), to: to.into(), starved };
         if !self.plan.joins.contains(&join) {
             self.plan.joins.push(join);
         }
@@ -408,7 +445,7 @@ fn shape_of<S: State>(plan: &Plan<S>, schema: Schema, subgraphs: &BTreeMap<Arc<s
         .iter()
         .filter_map(|join| {
             let key = format!("{}>{}", join.from.iter().map(NodeName::as_str).collect::<Vec<_>>().join("+"), join.to);
-            Some(JoinShape { key: key.into(), sources: join.from.clone(), target: *index.get(&join.to)? })
+            Some(JoinShape { key: key.into(), sources: join.from.clone(), target: *index.get(&join.to)?, starved: join.starved })
         })
         .collect();
     let exits = |name: &str| {
@@ -432,6 +469,7 @@ fn shape_of<S: State>(plan: &Plan<S>, schema: Schema, subgraphs: &BTreeMap<Arc<s
         policy: n.node.policy.clone(),
         exits: exits(n.name.as_str()),
         leads_to: n.node.leads_to.clone(),
+        needs: n.node.needs.clone(),
         on_error_leads_to: n.node.on_error_leads_to.clone(),
     };
     let nodes = plan.nodes.iter().map(shape).collect();

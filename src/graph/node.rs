@@ -25,6 +25,14 @@ impl PayloadType {
     }
 }
 
+/// Something that a node needs to be handed in.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    pub(crate) id: TypeId,
+    pub(crate) name: &'static str,
+}
+
 /// A graph inside another one. How its nodes run is the runner's business.
 #[derive(Clone)]
 pub(crate) struct Subgraph {
@@ -59,6 +67,7 @@ pub struct Node<S> {
     pub(crate) handler: Handler<S>,
     pub(crate) policy: NodePolicy,
     pub(crate) payload: Option<PayloadType>,
+    pub(crate) needs: Vec<Need>,
     pub(crate) irreversible: bool,
     pub(crate) unguarded: Option<String>,
     pub(crate) reads: Option<Vec<String>>,
@@ -78,6 +87,7 @@ impl<S: State> Node<S> {
         let handler = handler.into_node();
         self.on_error_leads_to = handler.leads_to;
         self.on_error_is_graph = handler.subgraph.is_some();
+        self.needs.extend(handler.needs);
         self.on_error = Some(handler.handler);
         self.policy.handled = true;
         self
@@ -90,6 +100,7 @@ impl<S> Node<S> {
             handler,
             policy: NodePolicy::default(),
             payload,
+            needs: Vec::new(),
             irreversible: false,
             unguarded: None,
             reads: None,

@@ -39,6 +39,19 @@ pub(crate) struct DeclaredEdge {
 pub(crate) struct DeclaredJoin {
     pub(crate) from: Vec<NodeName>,
     pub(crate) to: NodeName,
+    /// What happens when nothing else is due and a source has not run; without it the graph must make sure that they all do.
+    pub(crate) starved: Option<Starved>,
+}
+
+/// What becomes of a join that still waits for a source when nothing else is due.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Starved {
+    /// Its target runs all the same, on what the sources that did run have written.
+    Run,
+    /// It is given up: the target does not run.
+    Skip,
+    /// The run fails, with the code `join-starved` and an error that names what is missing.
+    Fail,
 }
 
 pub(crate) struct DeclaredRoute {

@@ -1,9 +1,11 @@
 //! A built graph as the machine sees it: numbers in place of names, and no handlers.
 
+use std::any::TypeId;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::plan::Pauses;
+use super::node::Need;
+use super::plan::{Pauses, Starved};
 use crate::id::{NodeName, Path};
 use crate::log::Target;
 use crate::policy::NodePolicy;
@@ -36,12 +38,15 @@ pub(crate) struct JoinShape {
     pub(crate) key: Arc<str>,
     pub(crate) sources: Vec<NodeName>,
     pub(crate) target: usize,
+    pub(crate) starved: Option<Starved>,
 }
 
 pub(crate) struct NodeShape {
     pub(crate) name: NodeName,
     pub(crate) policy: NodePolicy,
     pub(crate) exits: Exits,
+    /// What has to be handed in for it.
+    pub(crate) needs: Vec<Need>,
     /// Where the node itself may go.
     pub(crate) leads_to: Vec<NodeName>,
     /// Where its error handler may go.
@@ -101,6 +106,13 @@ impl Shape {
             shape = &subgraph.shape;
         }
         true
+    }
+
+    /// A node, here or in a graph inside, that needs something which is not there.
+    pub(crate) fn lacks(&self, is_there: &dyn Fn(TypeId) -> bool) -> Option<(&NodeName, &'static str)> {
+        let lacking = |node: &'_ NodeShape| node.needs.iter().find(|need| !is_there(need.id)).map(|need| need.name);
+        let own = self.nodes.iter().find_map(|node| Some((&node.name, lacking(node)?)));
+        own.or_else(|| self.subgraphs.values().find_map(|subgraph| subgraph.shape.lacks(is_there)))
     }
 
     /// The names of the graphs inside, for errors.

@@ -369,7 +369,7 @@ fn starving_joins<S>(plan: &Plan<S>) -> Vec<Mistake> {
     let start = NodeName::from(START);
     let choices = choices(plan, &start);
     let mut mistakes = Vec::new();
-    for join in plan.joins.iter().filter(|join| join.from.len() > 1) {
+    for join in plan.joins.iter().filter(|join| join.from.len() > 1 && join.starved.is_none()) {
         if let Some(handled) = join.from.iter().find(|source| plan.node(source).is_some_and(|node| node.node.on_error.is_some()))
         {
             let what = format!(
@@ -379,7 +379,7 @@ fn starving_joins<S>(plan: &Plan<S>) -> Vec<Mistake> {
             mistakes.push(Mistake::new(
                 "starving-join",
                 what,
-                "let the handler's node lead on by plain edges, which do not wait",
+                "say with `.join_or(..)` what happens then, or use plain edges, which do not wait",
             ));
             continue;
         }
@@ -395,7 +395,8 @@ fn starving_joins<S>(plan: &Plan<S>) -> Vec<Mistake> {
                     "the join before \"{}\" can wait for ever: {way}, \"{run}\" runs and \"{skipped}\" may not",
                     shown(&join.to)
                 );
-                let hint = "let every choice lead to all of its sources, or use plain edges, which do not wait";
+                let hint =
+                    "let every choice lead to all of its sources, say with `.join_or(..)` what happens then, or use plain edges";
                 mistakes.push(Mistake::new("starving-join", what, hint));
                 break;
             }

@@ -1,5 +1,6 @@
 //! The records of a thread's log. `src/docs/format.md` tells what each one means.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -108,6 +109,15 @@ pub struct RunStarted {
     pub trigger: Trigger,
     /// How many steps it may make.
     pub steps_max: u64,
+    /// How many steps the thread may have made in its life, those of subgraphs included, if there is a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub thread_steps_max: Option<u64>,
+    /// When it is stopped at the latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// What the caller calls it by.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
     /// When its steps are stored.
     #[serde(default)]
     pub durability: Durability,
@@ -266,6 +276,8 @@ pub enum Doubt {
     TimedOut,
     /// The node dropped the effect before it ended.
     Dropped,
+    /// The run was cancelled, or came to its deadline.
+    Cancelled,
     /// It failed with an error that does not say whether it was performed.
     Failed(Failure),
 }
@@ -276,6 +288,7 @@ impl std::fmt::Display for Doubt {
             Self::Interrupted => f.write_str("the process ended before the outcome was recorded"),
             Self::TimedOut => f.write_str("the attempt ran out of time before the outcome was known"),
             Self::Dropped => f.write_str("the node stopped waiting for it"),
+            Self::Cancelled => f.write_str("the run was cancelled before the outcome was known"),
             Self::Failed(failure) => write!(f, "it failed with \"{failure}\", which does not tell"),
         }
     }

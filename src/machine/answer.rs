@@ -20,12 +20,25 @@ pub(crate) struct GivenAnswer {
 pub(crate) enum AnswerRefusal {
     #[error("question {0} is not open on this thread")]
     NotOpen(QuestionId),
+    #[error("question {0} is answered twice in one call; give one answer")]
+    Twice(QuestionId),
     #[error("the answer does not fit question \"{question}\": {what}; the question stays open")]
     Misfit { question: String, what: String },
 }
 
 impl Machine {
-    pub(crate) fn check_answer(&self, answer: &GivenAnswer) -> Result<(), AnswerRefusal> {
+    /// Checks answers that are to be accepted together, or not at all.
+    pub(crate) fn check_answers(&self, answers: &[GivenAnswer]) -> Result<(), AnswerRefusal> {
+        for (place, answer) in answers.iter().enumerate() {
+            if answers[..place].iter().any(|earlier| earlier.question == answer.question) {
+                return Err(AnswerRefusal::Twice(answer.question));
+            }
+            self.check_answer(answer)?;
+        }
+        Ok(())
+    }
+
+    fn check_answer(&self, answer: &GivenAnswer) -> Result<(), AnswerRefusal> {
         let Some(question) = self.folded.facts.question(answer.question) else {
             return Err(AnswerRefusal::NotOpen(answer.question));
         };

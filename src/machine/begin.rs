@@ -1,6 +1,9 @@
 //! How a run begins.
 
+use std::collections::BTreeMap;
+
 use super::{Command, Ending, Env, Machine, RunFailure, Step, answer::GivenAnswer};
+use crate::clock::Timestamp;
 use crate::id::{NodeName, Path, RunId, StepNumber, TaskId};
 use crate::log::{Answered, CloseReason, Closed, Doubt, Durability, Input, Opened, QuestionKind, Record, RunStarted, Trigger};
 use crate::state::{Change, StateError, check, give_ids};
@@ -33,19 +36,30 @@ pub(crate) enum Begin {
         supersede: bool,
     },
     Resume,
-    /// An answer that was checked before.
-    Answer(GivenAnswer),
+    /// Answers that were checked before.
+    Answer(Vec<GivenAnswer>),
+}
+
+/// What a run may take.
+#[derive(Clone, Debug)]
+pub(crate) struct Limits {
+    /// Steps of the run, in each of its graphs.
+    pub(crate) steps_max: u64,
+    /// Steps in the life of the thread.
+    pub(crate) thread_steps_max: Option<u64>,
+    pub(crate) deadline: Option<Timestamp>,
+    pub(crate) tags: BTreeMap<String, String>,
 }
 
 impl Machine {
     /// Begins a run. A refusal leaves the thread as it was, and so does a run with nothing to do, which ends at once without a record.
-    pub(crate) fn begin(&mut self, begin: Begin, steps_max: u64, env: &Env<'_>) -> Step<Result<(), Refusal>> {
+    pub(crate) fn begin(&mut self, begin: Begin, limits: Limits, env: &Env<'_>) -> Step<Result<(), Refusal>> {
         let trigger = match &begin {
             Begin::Input { .. } => Trigger::Input,
             Begin::Resume => Trigger::Resume,
             Begin::Answer(_) => Trigger::Answer,
         };
-        if steps_max == 0 {
+        if limits.steps_max == 0 {
             return Ok(Err(Refusal::NoSteps));
         }
         if let Err(refusal) = self.admit(&begin) {
@@ -57,18 +71,7 @@ impl Machine {
             self.commands.push(Command::End(ending));
             return Ok(Ok(()));
         }
-        if self.folded.facts.opened.is_none() {
-            let opened = Opened {
-                id: (env.new_id)(),
-                thread: self.thread.clone(),
-                graph: self.root.shape.name.clone(),
-                schema: (*self.root.shape.schema).clone(),
-                at: env.now,
-            };
-            self.record(Record::Opened(Box::new(opened)))?;
-        }
-        let run = RunId((env.new_id)());
-        self.record(Record::RunStarted(RunStarted { run, trigger, steps_max, durability: self.durability, at: env.now }))?;
+        self.start_run(trigger, limits, env)?;
         match begin {
             Begin::Input { changes, .. } => {
                 match self.take_input(&Path::ROOT, None, changes, false, env)? {
@@ -85,8 +88,10 @@ impl Machine {
                 }
             }
             Begin::Resume => {}
-            Begin::Answer(GivenAnswer { question, value, by }) => {
-                self.record(Record::Answered(Answered { question, value, by, at: env.now }))?;
+            Begin::Answer(answers) => {
+                for GivenAnswer { question, value, by } in answers {
+                    self.record(Record::Answered(Answered { question, value, by, at: env.now }))?;
+                }
             }
         }
         self.doubt_what_was_cut_off(env)?;
@@ -103,6 +108,19 @@ impl Machine {
         }
         self.proceed(&Path::ROOT, env)?;
         Ok(Ok(()))
+    }
+
+    fn start_run(&mut self, trigger: Trigger, limits: Limits, env: &Env<'_>) -> Step {
+        let (durability, at) = (self.durability, env.now);
+        if self.folded.facts.opened.is_none() {
+            let (id, thread, shape) = ((env.new_id)(), self.thread.clone(), &self.root.shape);
+            let (graph, schema) = (shape.name.clone(), (*shape.schema).clone());
+            self.record(Record::Opened(Box::new(Opened { id, thread, graph, schema, at })))?;
+        }
+        let run = RunId((env.new_id)());
+        let Limits { steps_max, thread_steps_max, deadline, tags } = limits;
+        let started = RunStarted { run, trigger, steps_max, thread_steps_max, deadline, tags, durability, at };
+        self.record(Record::RunStarted(started))
     }
 
     fn admit(&self, begin: &Begin) -> Result<(), Refusal> {

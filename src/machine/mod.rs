@@ -24,13 +24,13 @@ use crate::error::{Class, Failure, Origin};
 use crate::graph::{Pauses, Shape};
 use crate::id::{NodeName, Path, StepNumber, TaskId, ThreadName};
 use crate::log::{
-    Durability, Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, Scope, Target, TaskStatus,
+    Doubt, Durability, Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, Scope, Target, TaskStatus,
 };
 use crate::state::{Change, StateError};
 use motion::{Live, Motion};
 
 pub(crate) use answer::{AnswerRefusal, GivenAnswer};
-pub(crate) use begin::{Begin, Refusal};
+pub(crate) use begin::{Begin, Limits, Refusal};
 pub(crate) use call::{Call, CallInput, CallOutcome};
 pub(crate) use edit::EditRefusal;
 pub(crate) use effect::EffectOutcome;
@@ -110,13 +110,15 @@ pub(crate) enum RunFailure {
     #[error("node \"{node}\" failed in attempt {attempt}: {failure}")]
     Node { node: NodeName, attempt: u32, failure: Failure },
     #[error(
-        "the limit of {limit} steps for one run is used up; what is done is kept: resume the thread, with a higher limit if need be"
+        "the limit of {limit} steps for {of} is used up; what is done is kept: resume the thread, with a higher limit if need be"
     )]
-    StepLimit { limit: u64 },
+    StepLimit { limit: u64, of: &'static str },
     #[error("step {step} cannot be merged: {source}", step = .step.0)]
     Merge { step: StepNumber, source: StateError },
     #[error("the conditional edge after \"{node}\" {what}; it may lead to: {allowed}")]
     Route { node: NodeName, what: String, allowed: String },
+    #[error("nothing is due any more, and the join before \"{node}\" still waits for {missing}")]
+    Starved { node: NodeName, missing: String },
 }
 
 impl RunFailure {
@@ -128,6 +130,7 @@ impl RunFailure {
             Self::Merge { source: StateError::UnknownMessage { .. }, .. } => Origin::UnknownMessage,
             Self::Merge { .. } => Origin::Merge,
             Self::Route { .. } => Origin::Route,
+            Self::Starved { .. } => Origin::Starved,
         }
     }
 
@@ -140,14 +143,14 @@ impl RunFailure {
     fn seen_outside(&self) -> Failure {
         let class = match self {
             Self::Node { failure, .. } => failure.class,
-            Self::StepLimit { .. } | Self::Merge { .. } | Self::Route { .. } => Class::Deterministic,
+            Self::StepLimit { .. } | Self::Merge { .. } | Self::Route { .. } | Self::Starved { .. } => Class::Deterministic,
         };
         Failure { origin: self.origin(), class, message: self.to_string(), causes: Vec::new() }
     }
 
     fn fault(&self) -> Fault {
         let node = match self {
-            Self::Node { node, .. } | Self::Route { node, .. } => Some(node.clone()),
+            Self::Node { node, .. } | Self::Route { node, .. } | Self::Starved { node, .. } => Some(node.clone()),
             Self::StepLimit { .. } | Self::Merge { .. } => None,
         };
         Fault { code: self.code().to_owned(), node, text: self.to_string() }
@@ -248,6 +251,23 @@ impl Machine {
         inner.iter().chain([&Path::ROOT]).try_for_each(|path| self.go_on(path, env))
     }
 
+    /// Cuts everything that is running: effects under way are in doubt, and the run ends.
+    pub(crate) fn cancel(&mut self, env: &Env<'_>) -> Step {
+        self.stopping = true;
+        let mut cut: Vec<TaskId> = Vec::new();
+        for (path, motion) in std::iter::once((&Path::ROOT, &self.root)).chain(&self.inner) {
+            let Some(scope) = self.folded.scope(path) else { continue };
+            let running = (0..motion.tasks.len()).filter(|index| matches!(motion.tasks[*index], Live::Running { .. }));
+            cut.extend(running.map(|index| scope.task_id(index)));
+        }
+        self.inner.clear();
+        self.root.begin_step(self.root.tasks.len());
+        self.root.running = 0;
+        self.at_work = 0;
+        self.doubt_all(&cut, &Doubt::Cancelled, env)?;
+        self.go_on(&Path::ROOT, env)
+    }
+
     /// The wait before a task's next attempt is over.
     pub(crate) fn delay_over(&mut self, place: &Place, env: &Env<'_>) -> Step {
         let delayed = Live::Delayed { serial: place.serial };
@@ -304,7 +324,6 @@ impl Machine {
                 return Ok(());
             }
             match self.verdict(path) {
-                None if self.stopping => return self.end(path, Ending::Suspended, env),
                 None => {
                     if let Err(failure) = self.merge_step(path)? {
                         return self.end(path, Ending::Failed(failure), env);
@@ -352,9 +371,8 @@ impl Machine {
         if paused {
             return Some(Ending::Paused);
         }
-        if self.limit_reached(scope) {
-            let limit = self.folded.facts.run.as_ref().map_or(0, |run| run.started.steps_max);
-            return Some(Ending::Failed(RunFailure::StepLimit { limit }));
+        if let Some((limit, of)) = self.limit_reached(scope) {
+            return Some(Ending::Failed(RunFailure::StepLimit { limit, of }));
         }
         if !tasks.iter().all(|task| matches!(task.status, TaskStatus::Done(_))) {
             return Some(Ending::Suspended);
@@ -362,16 +380,19 @@ impl Machine {
         if path.is_root() { None } else { handed(scope) }
     }
 
-    /// Whether the run has made all the steps it may, and would have to begin another one.
-    fn limit_reached(&self, scope: &Scope) -> bool {
+    /// The limit of steps that is used up, where another step would have to begin.
+    fn limit_reached(&self, scope: &Scope) -> Option<(u64, &'static str)> {
         let begun = scope.facts.tasks.iter().any(|task| !matches!(task.status, TaskStatus::Open));
-        !begun && self.folded.facts.run.as_ref().is_some_and(|run| scope.facts.steps >= run.started.steps_max)
+        let started = self.folded.facts.run.as_ref().filter(|_| !begun).map(|run| &run.started)?;
+        let thread = started.thread_steps_max.filter(|max| self.folded.facts.steps_total >= *max);
+        let run = (scope.facts.steps >= started.steps_max).then_some((started.steps_max, "one run"));
+        run.or(thread.map(|max| (max, "the thread")))
     }
 
     /// Starts what may start. True: a cap holds something back, so that the next end makes room for it.
     fn start_ready(&mut self, path: &Path) -> bool {
         let (Some(scope), Some(motion)) = (self.folded.scope(path), self.motion(path)) else { return false };
-        if self.limit_reached(scope) {
+        if self.limit_reached(scope).is_some() {
             return false;
         }
         let (tasks, shape) = (motion.tasks.len(), Arc::clone(&motion.shape));

@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Machine, RunFailure, Step};
-use crate::graph::{END, Exits, RouteShape, START, Shape};
+use crate::graph::{END, Exits, RouteShape, START, Shape, Starved};
 use crate::id::{NodeName, Path};
 use crate::log::{Arrival, Due, FoldError, Record, Scope, Source, Stepped, Target, TaskDone, TaskRef};
 use crate::state::{Change, DEPTH_MAX, Op, Schema, StateCell, StateError, is_within_depth, resolve};
@@ -100,6 +100,7 @@ pub(super) fn after(shape: &Shape, scope: &Scope, node: &NodeName) -> Result<Sch
         next.fire(shape, node, exits, &scope.state)?;
     }
     next.defer(shape, BTreeSet::new());
+    next.starve(shape)?;
     Ok(next.finish(shape))
 }
 
@@ -135,6 +136,7 @@ fn next(
     }
     let waiting = scope.facts.deferred.iter().filter_map(|node| shape.index(node)).collect();
     next.defer(shape, waiting);
+    next.starve(shape)?;
     Ok(next)
 }
 
@@ -232,6 +234,28 @@ impl Next {
         if self.edges.is_empty() && self.sends.is_empty() {
             self.edges = std::mem::take(&mut self.deferred);
         }
+    }
+
+    /// Joins that wait in vain: nothing else is due, so no source will run any more.
+    fn starve(&mut self, shape: &Shape) -> Result<(), RunFailure> {
+        if !self.edges.is_empty() || !self.sends.is_empty() {
+            return Ok(());
+        }
+        for arrival in std::mem::take(&mut self.arrivals) {
+            let join = shape.joins.iter().find(|join| join.key == arrival.join);
+            match join.and_then(|join| Some((join, join.starved?))) {
+                Some((join, Starved::Run)) => _ = self.edges.insert(join.target),
+                Some((_, Starved::Skip)) => {}
+                Some((join, Starved::Fail)) => {
+                    let missing = join.sources.iter().filter(|source| !arrival.arrived.contains(source));
+                    let missing = missing.map(|source| format!("\"{source}\"")).collect::<Vec<_>>().join(", ");
+                    return Err(RunFailure::Starved { node: shape.nodes[join.target].name.clone(), missing });
+                }
+                // Built only if that cannot happen, but a graph may have changed.
+                None => self.arrivals.push(arrival),
+            }
+        }
+        Ok(())
     }
 
     /// A source of a join has run; with the last one the join fires and starts afresh.

@@ -9,6 +9,7 @@ use std::task::{Context as Poll, Waker};
 use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 
+use super::dependency::Dependencies;
 use super::effect::Effect;
 use super::stream::{Announcer, Told};
 use crate::clock::Clock;
@@ -36,13 +37,19 @@ pub(crate) enum Request {
     Call { call: Call, reply: oneshot::Sender<CallOutcome> },
 }
 
-/// One attempt of a task, as it is known to the node (through [`Context`]) and to the runner.
-pub(crate) struct Attempt {
+/// What all attempts of a run have in common.
+pub(crate) struct Common {
     pub(crate) thread: ThreadName,
-    pub(crate) start: Start,
     pub(crate) requests: mpsc::UnboundedSender<Request>,
     pub(crate) announcer: Announcer,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) dependencies: Dependencies,
+}
+
+/// One attempt of a task, as it is known to the node (through [`Context`]) and to the runner.
+pub(crate) struct Attempt {
+    pub(crate) run: Arc<Common>,
+    pub(crate) start: Start,
     // A plain mutex: held for a few instructions, never across an await.
     control: Mutex<Control>,
 }
@@ -88,14 +95,8 @@ pub(crate) struct Pause {
 }
 
 impl Attempt {
-    pub(crate) fn new(
-        thread: ThreadName,
-        start: Start,
-        requests: mpsc::UnboundedSender<Request>,
-        announcer: Announcer,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        Self { thread, start, requests, announcer, clock, control: Mutex::default() }
+    pub(crate) fn new(run: Arc<Common>, start: Start) -> Self {
+        Self { run, start, control: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Control> {
@@ -165,13 +166,13 @@ impl Attempt {
         let (reply, answer) = oneshot::channel();
         let Start { place, attempt, .. } = &self.start;
         let request = Request::Effect { place: place.clone(), attempt: *attempt, effect, outcome, reply };
-        self.requests.send(request).is_ok() && answer.await.unwrap_or(false)
+        self.run.requests.send(request).is_ok() && answer.await.unwrap_or(false)
     }
 
     /// Has a graph run, and waits for what comes of it; `None` if the attempt is over.
     pub(crate) async fn call(&self, call: Call) -> Option<CallOutcome> {
         let (reply, answer) = oneshot::channel();
-        self.requests.send(Request::Call { call, reply }).ok()?;
+        self.run.requests.send(Request::Call { call, reply }).ok()?;
         answer.await.ok()
     }
 }
@@ -200,7 +201,7 @@ pub struct Context {
 impl Context {
     /// The thread.
     pub fn thread(&self) -> &ThreadName {
-        &self.attempt.thread
+        &self.attempt.run.thread
     }
 
     /// The node that runs.
@@ -334,9 +335,9 @@ impl Context {
 
     /// Tells whoever watches the run. Not recorded, and lost if nobody watches.
     pub fn emit<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), NodeError> {
-        if self.attempt.announcer.is_watched() {
+        if self.attempt.run.announcer.is_watched() {
             let value = to_value(value)?;
-            self.attempt.announcer.tell(|| Told::Custom { task: self.attempt.start.task.clone(), value });
+            self.attempt.run.announcer.tell(|| Told::Custom { task: self.attempt.start.task.clone(), value });
         }
         Ok(())
     }

@@ -14,17 +14,20 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tracing::Instrument;
 
-use super::context::{Attempt, Context, Request};
+use super::context::{Attempt, Common, Context, Request};
+use super::dependency::Dependencies;
 use super::error::Error;
 use super::handler::Startable;
 use super::keeper::Keeper;
+use super::outcome::Suspension;
 use super::spans::Spans;
+use super::stop::{Stop, Stopped};
 use super::stream::{Announcer, Told};
 use super::subgraph::Runnables;
 use crate::clock::Clock;
 use crate::id::{NodeName, Path, Position, ThreadName};
 use crate::log::{Cost, Durability, Record, is_kept_back, squash};
-use crate::machine::{Begin, CallOutcome, Command, Ending, Env, Machine, Place, Refusal, Start, TaskEnd};
+use crate::machine::{Begin, CallOutcome, Command, Ending, Env, Limits, Machine, Place, Refusal, Start, TaskEnd};
 use crate::policy::NodePolicy;
 use crate::state::Change;
 
@@ -64,6 +67,7 @@ pub(crate) struct Driver {
     pub(crate) kept: Vec<Record>,
     pub(crate) announcer: Announcer,
     pub(crate) spans: Spans,
+    pub(crate) dependencies: Dependencies,
     /// Tasks that wait for a graph they called.
     pub(crate) calls: HashMap<Path, oneshot::Sender<CallOutcome>>,
     /// The tasks of such graphs, in case nobody waits for them any more.
@@ -71,19 +75,18 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
-    /// Carries a run from its beginning to its end. When `stop` ends, nothing new is started and the run ends as suspended.
+    /// Carries a run from its beginning to its end, or to where `stop` says. Says why, if it was stopped.
     pub(crate) async fn run(
         mut self,
         begin: Begin,
-        steps_max: u64,
-        stop: impl Future<Output = ()>,
-    ) -> Result<(Ending, Machine), Error> {
-        let (sender, mut requests) = mpsc::unbounded_channel();
+        limits: Limits,
+        mut stop: Stopped,
+    ) -> Result<(Ending, Machine, Option<Suspension>), Error> {
+        let (common, mut requests) = self.common();
         let mut tasks: JoinSet<Happened> = JoinSet::new();
         let mut waiters: Vec<Waiter> = Vec::new();
-        let mut stop = std::pin::pin!(stop);
-        let mut stopping = false;
-        let begun: Result<(), Refusal> = self.with_env(|machine, env| machine.begin(begin, steps_max, env))?;
+        let mut why = None;
+        let begun: Result<(), Refusal> = self.with_env(|machine, env| machine.begin(begin, limits, env))?;
         begun.map_err(|refusal| Error::refused(&self.thread, refusal))?;
         loop {
             self.commit().await?;
@@ -98,7 +101,7 @@ impl Driver {
                 match command {
                     Command::Start(start) => {
                         let path = start.place.path.clone();
-                        let mut attempt = self.attempt(start, &sender);
+                        let mut attempt = self.attempt(start, &common);
                         ended = if alone { first_poll(attempt.as_mut()).await } else { None };
                         if ended.is_none() {
                             self.keep_track(path, tasks.spawn(attempt));
@@ -113,23 +116,21 @@ impl Driver {
                     // A caller that is gone needs no answer.
                     Command::Answer { path, outcome } => _ = self.forget(&path).map(|reply| reply.send(outcome)),
                     Command::Abort(path) => _ = self.forget(&path),
-                    Command::End(ending) => return Ok((ending, self.machine)),
+                    Command::End(ending) => return Ok((ending, self.machine, why)),
                 }
             }
-            let happened = ended.is_some();
             if let Some(ended) = ended {
-                self.take(Ok(ended))?;
-            }
-            tokio::select! {
-                biased;
-                () = &mut stop, if !stopping => {
-                    stopping = true;
-                    self.with_env(Machine::stop)?;
-                }
                 // Something to record is there already; the loop only looks whether it should stop.
-                () = std::future::ready(()), if happened => {}
-                Some(request) = requests.recv() => waiters.extend(self.take_request(request)?),
-                Some(ended) = tasks.join_next() => self.take(ended)?,
+                self.take(Ok(ended))?;
+                let told = stop.so_far(|| self.clock.now());
+                self.stop(told, &mut why, &mut tasks)?;
+            } else {
+                tokio::select! {
+                    biased;
+                    told = stop.next() => self.stop(told, &mut why, &mut tasks)?,
+                    Some(request) = requests.recv() => waiters.extend(self.take_request(request)?),
+                    Some(ended) = tasks.join_next() => self.take(ended)?,
+                }
             }
             // Whatever else has happened by now shares the append.
             while let Ok(request) = requests.try_recv() {
@@ -139,6 +140,30 @@ impl Driver {
                 self.take(ended)?;
             }
         }
+    }
+
+    /// What all attempts of the run share, and where their requests come in.
+    fn common(&mut self) -> (Arc<Common>, mpsc::UnboundedReceiver<Request>) {
+        let (sender, requests) = mpsc::unbounded_channel();
+        let common = Common {
+            thread: self.thread.clone(),
+            requests: sender,
+            announcer: self.announcer.clone(),
+            clock: Arc::clone(&self.clock),
+            dependencies: std::mem::take(&mut self.dependencies),
+        };
+        (Arc::new(common), requests)
+    }
+
+    /// The run is to end before its time.
+    fn stop(&mut self, told: Option<Stop>, why: &mut Option<Suspension>, tasks: &mut JoinSet<Happened>) -> Result<(), Error> {
+        let Some(stop) = told else { return Ok(()) };
+        *why = Some(stop.why);
+        if stop.cuts {
+            tasks.abort_all();
+            return self.with_env(Machine::cancel);
+        }
+        self.with_env(Machine::stop)
     }
 
     /// A called graph is no longer at work. Whatever still runs of it is stopped: nobody waits for it.
@@ -259,12 +284,11 @@ impl Driver {
     }
 
     /// One attempt of a task, ready to run.
-    fn attempt(&mut self, start: Start, requests: &mpsc::UnboundedSender<Request>) -> Attempting {
+    fn attempt(&mut self, start: Start, common: &Arc<Common>) -> Attempting {
         let (place, node, handled) = (start.place.clone(), start.node, start.handling.is_some());
         let span = self.spans.attempt(&start.task, start.attempt);
         let payload = start.payload.clone();
-        let (thread, clock) = (self.thread.clone(), Arc::clone(&self.clock));
-        let attempt = Arc::new(Attempt::new(thread, start, requests.clone(), self.announcer.clone(), Arc::clone(&clock)));
+        let attempt = Arc::new(Attempt::new(Arc::clone(common), start));
         let context = Context { attempt: Arc::clone(&attempt) };
         let runnables = self.runnables.at(&place.path).unwrap_or(&self.runnables).clone();
         let scope = self.machine.folded().scope(&place.path).expect("a graph with a task to start is at work");
@@ -273,7 +297,7 @@ impl Driver {
             let Start { task, attempt, .. } = &attempt.start;
             Told::TaskStarted { task: task.clone(), attempt: *attempt, payload: payload.clone(), state: scope.any_state() }
         });
-        let started = clock.now();
+        let started = common.clock.now();
         let run = async move {
             let runnable = &runnables.nodes[node];
             let limit = runnable.policy.timeout;
@@ -285,7 +309,7 @@ impl Driver {
                     Err(end) => end,
                 }
             };
-            let cost = Cost { ms: clock.now().ms_since(started), ..attempt.cost() };
+            let cost = Cost { ms: attempt.run.clock.now().ms_since(started), ..attempt.cost() };
             Happened::TaskEnded { place, end, cost }
         };
         // A span that nobody records costs nothing, wrapping the future in it does.

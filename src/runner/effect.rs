@@ -99,9 +99,9 @@ async fn perform<T: Serialize + DeserializeOwned>(effect: Effect<'_, T>, id: Eff
     if !effect.repeatable && !attempt.request(id.clone(), None).await {
         return pending().await;
     }
-    let started = attempt.clock.now();
+    let started = attempt.run.clock.now();
     let result = (effect.perform)(id.idempotency_key(attempt.start.thread_id)).await;
-    let ms = attempt.clock.now().ms_since(started);
+    let ms = attempt.run.clock.now().ms_since(started);
     let (value, result) = match result {
         Ok(value) => match to_value(&value) {
             Ok(stored) => (value, stored),

@@ -22,8 +22,9 @@ use crate::store::StoreError;
 /// | `unknown-message` | a message is to be removed that is not there, by an input, an edit or a node | as it was, or can be resumed |
 /// | `question-unknown`, `question-answered`, `question-closed`, `answer-misfit` | an answer is refused | as it was |
 /// | `edit-node`, `edit-changes`, `no-checkpoint`, `no-subgraph` | an edit, a fork or a look inside is refused | as it was |
-/// | `node-failed`, `update-refused`, `goto`, `no-parent`, `route`, `merge-conflict` | a run failed | can be resumed |
+/// | `node-failed`, `update-refused`, `goto`, `no-parent`, `route`, `join-starved`, `merge-conflict` | a run failed | can be resumed |
 /// | `step-limit` | the limit of steps is used up | can be resumed |
+/// | `dependency-missing`, `shut-down` | a node needs what was not handed in; the runner shuts down | as it was |
 /// | `store`, `log-damaged`, `state-shape`, `other-graph`, `node-gone`, `value`, `crashed` | it cannot be stored, read or run | as it was stored |
 ///
 /// ```
@@ -93,6 +94,10 @@ enum Kind {
     State(#[from] StateError),
     #[error("this runner has no store, so it keeps no threads; make it with a store to {what}")]
     NoStore { what: &'static str },
+    #[error("node \"{node}\" needs a {what}; hand one in with `.provide(..)` on the runner or on the thread")]
+    Missing { node: NodeName, what: &'static str },
+    #[error("the runner shuts down and begins no more runs; thread \"{thread}\" is as it was")]
+    ShutDown { thread: ThreadName },
     #[error("the run ended before its time: {0}; the thread can be resumed")]
     Crashed(String),
 }
@@ -171,6 +176,14 @@ impl Error {
         Self::of(Kind::NoStore { what })
     }
 
+    pub(crate) fn missing(node: &NodeName, what: &'static str) -> Self {
+        Self::of(Kind::Missing { node: node.clone(), what })
+    }
+
+    pub(crate) fn shut_down(thread: &ThreadName) -> Self {
+        Self::of(Kind::ShutDown { thread: thread.clone() })
+    }
+
     pub(crate) fn crashed(error: &tokio::task::JoinError) -> Self {
         Self::of(Kind::Crashed(error.to_string()))
     }
@@ -197,7 +210,7 @@ impl Error {
                 Refusal::InDoubt { .. } => "in-doubt",
             },
             Kind::Answer { refusal: AnswerRefusal::NotOpen(_), .. } => "question-unknown",
-            Kind::Answer { refusal: AnswerRefusal::Misfit { .. }, .. } => "answer-misfit",
+            Kind::Answer { refusal: AnswerRefusal::Misfit { .. } | AnswerRefusal::Twice(_), .. } => "answer-misfit",
             Kind::Answered { .. } => "question-answered",
             Kind::Closed { .. } => "question-closed",
             Kind::NoCheckpoint { .. } => "no-checkpoint",
@@ -213,6 +226,8 @@ impl Error {
             Kind::Failed { failure, .. } => failure.code(),
             Kind::Value(_) | Kind::State(_) => "value",
             Kind::NoStore { .. } => "no-store",
+            Kind::Missing { .. } => "dependency-missing",
+            Kind::ShutDown { .. } => "shut-down",
             Kind::Crashed(_) => "crashed",
         }
     }

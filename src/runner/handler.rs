@@ -8,8 +8,11 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::context::Context;
+use super::dependency::Dep;
 use crate::error::NodeError;
-use crate::graph::{APPROVED, Handler, IntoNode, IntoReturn, Node, NodeReturn, PayloadType, QuestionNode, REJECTED, Verdict};
+use crate::graph::{
+    APPROVED, Handler, IntoNode, IntoReturn, Need, Node, NodeReturn, PayloadType, QuestionNode, REJECTED, Verdict,
+};
 use crate::state::{Schema, State, StateCell, View};
 
 pub(crate) type TaskFuture = Pin<Box<dyn Future<Output = Result<NodeReturn, NodeError>> + Send>>;
@@ -29,35 +32,43 @@ pub struct TaskInput<S> {
     context: Context,
 }
 
-/// What can be an argument of a node: a view of the state, the context, or the payload.
+/// What can be an argument of a node: a view of the state, the context, what was handed in, or the payload.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be an argument of a node of a graph over `{S}`",
-    note = "an argument is `View<{S}>`, `Context`, or a payload that is `Deserialize`"
+    note = "an argument is `View<{S}>`, `Context`, `Dep` of what is handed in, or a payload that is `Deserialize`"
 )]
 pub trait FromTask<S>: Sized {
     #[doc(hidden)]
-    fn payload() -> Option<PayloadType>;
+    fn payload() -> Option<PayloadType> {
+        None
+    }
+    #[doc(hidden)]
+    fn need() -> Option<Need> {
+        None
+    }
     #[doc(hidden)]
     fn from_task(input: &TaskInput<S>) -> Result<Self, NodeError>;
 }
 
 impl<S: State> FromTask<S> for View<S> {
-    fn payload() -> Option<PayloadType> {
-        None
-    }
-
     fn from_task(input: &TaskInput<S>) -> Result<Self, NodeError> {
         Ok(input.state.clone())
     }
 }
 
 impl<S> FromTask<S> for Context {
-    fn payload() -> Option<PayloadType> {
-        None
+    fn from_task(input: &TaskInput<S>) -> Result<Self, NodeError> {
+        Ok(input.context.clone())
+    }
+}
+
+impl<S, T: Send + Sync + 'static> FromTask<S> for Dep<T> {
+    fn need() -> Option<Need> {
+        Some(Self::as_need())
     }
 
     fn from_task(input: &TaskInput<S>) -> Result<Self, NodeError> {
-        Ok(input.context.clone())
+        input.context.dependency()
     }
 }
 
@@ -97,7 +108,9 @@ macro_rules! node_of {
                     }
                 };
                 let payload = None$(.or($arg::payload()))+;
-                Node::new(Handler::Function { call: Arc::new(Function::<S>(Box::new(call))), payload }, payload)
+                let mut node = Node::new(Handler::Function { call: Arc::new(Function::<S>(Box::new(call))), payload }, payload);
+                node.needs = [$($arg::need()),+].into_iter().flatten().collect();
+                node
             }
         }
     };

@@ -1,36 +1,44 @@
 //! Who makes it happen: the one loop, tasks, context, effects and streams.
 
 mod context;
+mod dependency;
 mod driver;
 mod effect;
 mod error;
 mod handler;
 mod inside;
 mod keeper;
+mod open;
+mod options;
 mod outcome;
 mod spans;
+mod stop;
 mod stream;
 mod subgraph;
 mod task;
 mod thread;
 
-use std::collections::HashSet;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 use crate::graph::{Graph, Shape};
 use crate::id::ThreadName;
 use crate::state::State;
 use crate::store::{Store, ThreadInfo};
+use dependency::Dependencies;
+use stop::Live;
 use subgraph::Runnables;
 
 pub use context::Context;
+pub use dependency::Dep;
 pub use effect::Effect;
 pub use error::Error;
 pub use handler::FromTask;
 pub use inside::Inside;
 pub use outcome::{Checkpoint, Outcome, Suspension, ThreadState};
+pub use stop::ShutDown;
 pub use stream::{Event, Events, Mode};
 pub use thread::Thread;
 
@@ -58,6 +66,7 @@ pub use thread::Thread;
 /// ```
 pub struct Runner<S> {
     pub(crate) inner: Arc<Inner<S>>,
+    dependencies: Dependencies,
 }
 
 pub(crate) struct Inner<S> {
@@ -65,8 +74,7 @@ pub(crate) struct Inner<S> {
     pub(crate) runnables: Arc<Runnables>,
     pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) clock: Arc<dyn Clock>,
-    /// Threads with a run in this process. A plain mutex: never held across an await.
-    live: Mutex<HashSet<ThreadName>>,
+    pub(crate) live: Arc<Live>,
 }
 
 impl<S: State> Runner<S> {
@@ -87,12 +95,47 @@ impl<S: State> Runner<S> {
 
     fn build(graph: Graph<S>, store: Option<Arc<dyn Store>>, clock: Arc<dyn Clock>) -> Self {
         let runnables = Arc::new(Runnables::of(&graph));
-        Self { inner: Arc::new(Inner { graph, runnables, store, clock, live: Mutex::default() }) }
+        let inner = Inner { graph, runnables, store, clock, live: Arc::default() };
+        Self { inner: Arc::new(inner), dependencies: Dependencies::default() }
     }
 
     /// A handle to a thread. Nothing is read or written until it is used; a name that cannot be used is refused then.
     pub fn thread(&self, name: &str) -> Thread<S> {
-        Thread::new(Arc::clone(&self.inner), name)
+        Thread::new(Arc::clone(&self.inner), name, self.dependencies.clone())
+    }
+
+    /// Hands something in that nodes work with in all runs: a client, a setting. It is never stored; see [`Dep`].
+    #[must_use]
+    pub fn provide<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.dependencies.add(value);
+        self
+    }
+
+    /// Shuts this runner and its clones down: no run begins any more (code `shut-down`), tasks under way end and are recorded, and the runs end as
+    /// suspended, ready to be resumed. What is not through after `within` is cut off, as by [`Thread::cancel`], and is waited for that long again.
+    ///
+    /// ```
+    /// # use ferrata::{END, Graph, Outcome, Runner, START, State, Suspension, View, store::MemoryStore};
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+    /// # struct Count { n: u64 }
+    /// async fn count(s: View<Count>) -> ferrata::Result<CountUpdate> {
+    ///     tokio::task::yield_now().await;
+    ///     Ok(Count::update().n(s.n + 1))
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+    /// # let graph = Graph::<Count>::new("count").node("count", count).edge(START, "count").route_to("count", ["count"], |_| "count").build()?;
+    /// let runner = Runner::new(graph, MemoryStore::new());
+    /// let thread = runner.thread("t").steps_max(u64::MAX);
+    /// let run = tokio::spawn(async move { thread.run(Count::update()).await });
+    /// tokio::task::yield_now().await;
+    /// let down = runner.shut_down(std::time::Duration::from_secs(10)).await;
+    /// assert_eq!(down.ended[0].as_str(), "t");
+    /// assert!(matches!(run.await?, Ok(Outcome::Suspended(Suspension::ShutDown))));
+    /// # Ok(()) }
+    /// ```
+    pub async fn shut_down(&self, within: Duration) -> ShutDown {
+        self.inner.live.shut_down(within).await
     }
 
     /// The graph.
@@ -109,7 +152,7 @@ impl<S: State> Runner<S> {
 
 impl<S> Clone for Runner<S> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner) }
+        Self { inner: Arc::clone(&self.inner), dependencies: self.dependencies.clone() }
     }
 }
 
@@ -122,23 +165,5 @@ impl<S> fmt::Debug for Runner<S> {
 impl<S> Inner<S> {
     pub(crate) fn shape(&self) -> &Arc<Shape> {
         &self.graph.shape
-    }
-
-    /// Takes the thread for one run; `None` if there is one already.
-    pub(crate) fn lease(self: &Arc<Self>, thread: &ThreadName) -> Option<Lease<S>> {
-        let mut live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        live.insert(thread.clone()).then(|| Lease { inner: Arc::clone(self), thread: thread.clone() })
-    }
-}
-
-/// The right to run a thread, until it is dropped.
-pub(crate) struct Lease<S> {
-    inner: Arc<Inner<S>>,
-    thread: ThreadName,
-}
-
-impl<S> Drop for Lease<S> {
-    fn drop(&mut self) {
-        self.inner.live.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.thread);
     }
 }

@@ -85,6 +85,12 @@ pub enum Suspension {
     Dropped,
     /// The graph or the caller wants a stop here; resuming goes on.
     Breakpoint,
+    /// It was cancelled: what was under way was cut off.
+    Cancelled,
+    /// The run's time was over: what was under way was cut off.
+    Deadline,
+    /// The runner shuts down.
+    ShutDown,
 }
 
 impl fmt::Display for Suspension {
@@ -92,6 +98,9 @@ impl fmt::Display for Suspension {
         match self {
             Self::Dropped => f.write_str("nobody waited for the run any more"),
             Self::Breakpoint => f.write_str("it came to a breakpoint"),
+            Self::Cancelled => f.write_str("it was cancelled"),
+            Self::Deadline => f.write_str("it took longer than it may"),
+            Self::ShutDown => f.write_str("the runner shuts down"),
         }
     }
 }

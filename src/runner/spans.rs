@@ -1,6 +1,6 @@
 //! The tracing spans of a run: run, step, task, attempt; an effect's is in its own place.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use tracing::{Span, info_span};
 
@@ -51,6 +51,6 @@ impl Spans {
 }
 
 /// The span of a run.
-pub(crate) fn run(graph: &str, thread: &ThreadName) -> Span {
-    info_span!("run", graph, thread = %thread)
+pub(crate) fn run(graph: &str, thread: &ThreadName, tags: &BTreeMap<String, String>) -> Span {
+    if tags.is_empty() { info_span!("run", graph, thread = %thread) } else { info_span!("run", graph, thread = %thread, ?tags) }
 }

@@ -5,28 +5,26 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tracing::Instrument;
 
 use super::Inner;
+use super::dependency::Dependencies;
 use super::driver::Driver;
 use super::error::Error;
 use super::keeper::Keeper;
+use super::open::Opened;
+use super::options::Options;
 use super::outcome::{Checkpoint, Outcome, Suspension, ThreadState};
 use super::spans::{self, Spans};
+use super::stop::{Lease, NoLease, Stop, Stopped, Stopper};
 use super::stream::{Announcer, Events};
-use crate::graph::{Answer, Pauses};
+use crate::graph::Answer;
 use crate::id::{InvalidThreadName, NodeName, Path, Position, QuestionId, ThreadName};
-use crate::log::{Durability, Entry, FoldError, Folded, Question, Record, Report, Snapshot, SnapshotMeter, fold_line, history};
+use crate::log::{Entry, Folded, Question, Record, Report, history};
 use crate::machine::{Begin, Ending, GivenAnswer, Machine};
-use crate::state::{Schema, State, StateKind, Update, View};
-use crate::store::{Loaded, Store};
-
-/// How many steps a run may make if nobody says otherwise.
-const STEPS_MAX: u64 = 1_000;
-/// How many tasks of a run are at work at once if nobody says otherwise.
-const TASKS_MAX: usize = 1_000;
+use crate::state::{State, StateKind, Update, View};
+use crate::store::Store;
 
 /// A handle to a thread: what persists, one conversation or one piece of work.
 ///
@@ -37,102 +35,29 @@ const TASKS_MAX: usize = 1_000;
 /// and is recorded, and the thread can be resumed.
 #[must_use]
 pub struct Thread<S> {
-    inner: Arc<Inner<S>>,
+    pub(super) inner: Arc<Inner<S>>,
     name: Result<ThreadName, InvalidThreadName>,
-    steps_max: u64,
-    tasks_max: usize,
-    supersede: bool,
-    /// Instead of the graph's own.
-    pauses: Option<Pauses>,
-    /// The checkpoint to go on from, instead of the newest.
-    at: Option<Position>,
-    durability: Durability,
+    pub(super) options: Options,
+    dependencies: Dependencies,
 }
 
 impl<S> Clone for Thread<S> {
     fn clone(&self) -> Self {
-        let Self { inner, name, steps_max, tasks_max, supersede, pauses, at, durability } = self;
-        let (inner, name, pauses) = (Arc::clone(inner), name.clone(), pauses.clone());
-        Self {
-            inner,
-            name,
-            steps_max: *steps_max,
-            tasks_max: *tasks_max,
-            supersede: *supersede,
-            pauses,
-            at: *at,
-            durability: *durability,
-        }
+        let Self { inner, name, options, dependencies } = self;
+        let (inner, name) = (Arc::clone(inner), name.clone());
+        Self { inner, name, options: options.clone(), dependencies: dependencies.clone() }
     }
-}
-
-/// A thread as it was read: its fold, where its log ends, and how much stands behind the last snapshot.
-struct Opened {
-    folded: Folded,
-    meter: SnapshotMeter,
 }
 
 impl<S: State> Thread<S> {
-    pub(super) fn new(inner: Arc<Inner<S>>, name: &str) -> Self {
-        let name = ThreadName::new(name);
-        Self {
-            inner,
-            name,
-            steps_max: STEPS_MAX,
-            tasks_max: TASKS_MAX,
-            supersede: false,
-            pauses: None,
-            at: None,
-            durability: Durability::Step,
-        }
+    pub(super) fn new(inner: Arc<Inner<S>>, name: &str, dependencies: Dependencies) -> Self {
+        Self { inner, name: ThreadName::new(name), options: Options::default(), dependencies }
     }
 
-    /// How many steps a run through this handle may make; 1,000 if not set. With the limit used up the run fails, what is done
-    /// stays done, and the thread can be resumed.
-    pub fn steps_max(mut self, steps: u64) -> Self {
-        self.steps_max = steps;
-        self
-    }
-
-    /// How many tasks a run through this handle has at work at once, at least 1; 1,000 if not set.
-    pub fn tasks_max(mut self, tasks: usize) -> Self {
-        self.tasks_max = tasks;
-        self
-    }
-
-    /// Lets new input through this handle drop unfinished work and open questions, which it else refuses to do.
-    ///
-    /// Not what may have happened: while an effect is in doubt, new input is refused all the same, with the code `in-doubt`.
-    pub fn supersede(mut self) -> Self {
-        self.supersede = true;
-        self
-    }
-
-    /// Stops runs through this handle before steps in which one of these nodes is due, instead of where the graph says.
-    pub fn pause_before<N: Into<NodeName>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
-        self.pauses.get_or_insert_default().before = nodes.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Stops runs through this handle after steps in which one of these nodes ran, instead of where the graph says.
-    pub fn pause_after<N: Into<NodeName>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
-        self.pauses.get_or_insert_default().after = nodes.into_iter().map(Into::into).collect();
-        self
-    }
-
-    /// Goes back in time: what is done through this handle goes on from that checkpoint of the thread's [`history`](Self::history), in a new line of
-    /// history. Nothing older is removed.
-    ///
-    /// [`resume`](Self::resume) runs what came after the checkpoint again: other tasks, whose effects have keys of their own and whose questions
-    /// are asked again. [`state`](Self::state) shows the checkpoint as it was recorded.
-    pub fn at(mut self, checkpoint: Position) -> Self {
-        self.at = Some(checkpoint);
-        self
-    }
-
-    /// When the steps of runs through this handle are stored. Without this, before anything follows from them.
-    pub fn durability(mut self, durability: Durability) -> Self {
-        self.durability = durability;
+    /// Hands something in that nodes work with in runs through this handle: a client, a setting. It is never stored; see [`Dep`](crate::Dep). One that
+    /// the runner has of the same type is not used then.
+    pub fn provide<T: Send + Sync + 'static>(mut self, value: T) -> Self {
+        self.dependencies.add(value);
         self
     }
 
@@ -174,12 +99,38 @@ impl<S: State> Thread<S> {
     /// A question that is not open (with who answered it, and when), an answer that does not fit its schema: nothing is recorded, and the
     /// question stays as it was. Whatever fails in the run: the answer is recorded.
     pub async fn answer(&self, question: QuestionId, answer: impl Into<Answer>) -> Result<Outcome<S>, Error> {
-        let Answer { value, by } = answer.into();
-        let result = self.spawn(Begin::Answer(GivenAnswer { question, value, by }), Announcer::silent())?.wait().await;
-        match result {
-            Err(error) if error.code() == "question-unknown" => Err(self.closed(question).await?.unwrap_or(error)),
+        self.answer_all([(question, answer)]).await
+    }
+
+    /// Answers several questions at once, and continues the thread: all of the answers are accepted, or none.
+    ///
+    /// # Errors
+    ///
+    /// As [`answer`](Self::answer), for the first one that is wrong; two answers to one question.
+    pub async fn answer_all<A: Into<Answer>>(
+        &self,
+        answers: impl IntoIterator<Item = (QuestionId, A)>,
+    ) -> Result<Outcome<S>, Error> {
+        let begin = given(answers);
+        let Begin::Answer(answers) = &begin else { return self.resume().await };
+        let questions: Vec<QuestionId> = answers.iter().map(|answer| answer.question).collect();
+        match self.spawn(begin, Announcer::silent())?.wait().await {
+            Err(error) if error.code() == "question-unknown" => Err(self.closed(&questions).await?.unwrap_or(error)),
             result => result,
         }
+    }
+
+    /// Cuts the run of this thread that goes on in this process, and waits until it has ended: tasks stop where they are, effects under way are in
+    /// doubt, and the run ends as suspended. False if none goes on. What was recorded stays, and the thread can be resumed.
+    ///
+    /// # Not guaranteed
+    ///
+    /// A node that blocks its thread of the runtime is not stopped before it lets go.
+    pub async fn cancel(&self) -> Result<bool, Error> {
+        let name = self.name()?;
+        let goes_on = self.inner.live.tell(name, Stop { why: Suspension::Cancelled, cuts: true });
+        self.inner.live.until_ended(Some(name)).await;
+        Ok(goes_on)
     }
 
     /// As [`run`](Self::run), to be watched.
@@ -204,12 +155,11 @@ impl<S: State> Thread<S> {
     }
 
     pub(super) async fn edit(&self, path: &Path, update: Update, as_node: Option<&str>) -> Result<(), Error> {
-        let name = self.name()?;
         let changes = update.into_changes()?;
-        let _lease = self.inner.lease(name).ok_or_else(|| Error::busy(name))?;
+        let _lease = self.lease()?;
         self.store("keep an edit")?;
         let mut driver = self.driver(Announcer::silent()).await?;
-        driver.edit(self.at, path, changes, as_node.map(NodeName::from)).await
+        driver.edit(self.options.at, path, changes, as_node.map(NodeName::from)).await
     }
 
     /// The fold of what is stored, up to the chosen checkpoint.
@@ -220,7 +170,7 @@ impl<S: State> Thread<S> {
 
     /// Whether the handle shows the thread as it stands, and not as it was.
     pub(super) fn is_live(&self) -> bool {
-        self.at.is_none()
+        self.options.at.is_none()
     }
 
     pub(super) fn kind(&self) -> &Arc<StateKind> {
@@ -262,18 +212,25 @@ impl<S: State> Thread<S> {
     /// Removes everything of the thread. False if there is no such thread.
     pub async fn delete(&self) -> Result<bool, Error> {
         let name = self.name()?;
-        let _lease = self.inner.lease(name).ok_or_else(|| Error::busy(name))?;
+        let _lease = self.lease()?;
         Ok(self.store("delete a thread")?.delete(name).await?)
     }
 
     /// As [`answer`](Self::answer), to be watched. An answer that is refused is the outcome's error.
     pub fn stream_answer(&self, question: QuestionId, answer: impl Into<Answer>) -> Result<Events<S>, Error> {
-        let Answer { value, by } = answer.into();
-        self.watch(Begin::Answer(GivenAnswer { question, value, by }))
+        self.stream_answers([(question, answer)])
+    }
+
+    /// As [`answer_all`](Self::answer_all), to be watched.
+    pub fn stream_answers<A: Into<Answer>>(
+        &self,
+        answers: impl IntoIterator<Item = (QuestionId, A)>,
+    ) -> Result<Events<S>, Error> {
+        self.watch(given(answers))
     }
 
     fn input(&self, input: impl Into<Update>) -> Result<Begin, Error> {
-        Ok(Begin::Input { changes: input.into().into_changes()?, supersede: self.supersede || self.at.is_some() })
+        Ok(Begin::Input { changes: input.into().into_changes()?, supersede: self.options.supersede || self.options.at.is_some() })
     }
 
     fn store(&self, what: &'static str) -> Result<&Arc<dyn Store>, Error> {
@@ -285,57 +242,72 @@ impl<S: State> Thread<S> {
         Ok(Events { told, run: self.spawn(begin, announcer)?, modes: None, outermost: false, state: PhantomData })
     }
 
+    /// Takes the thread for a run, or for an edit.
+    fn lease(&self) -> Result<(Lease, Stopped), Error> {
+        let name = self.name()?;
+        self.inner.live.lease(name).map_err(|no| match no {
+            NoLease::Busy => Error::busy(name),
+            NoLease::ShutDown => Error::shut_down(name),
+        })
+    }
+
     /// Starts the run as a task of its own.
     fn spawn(&self, begin: Begin, announcer: Announcer) -> Result<Running<S>, Error> {
-        let name = self.name()?.clone();
-        let lease = self.inner.lease(&name).ok_or_else(|| Error::busy(&name))?;
-        let (stop, stopped) = oneshot::channel::<()>();
-        let this = self.clone();
-        let span = spans::run(self.inner.graph.name(), &name);
+        let lacks = self.inner.shape().lacks(&|id| self.dependencies.has(id));
+        if let Some((node, what)) = lacks {
+            return Err(Error::missing(node, what));
+        }
+        let (lease, stopped) = self.lease()?;
+        let (this, stopper) = (self.clone(), lease.stopper.clone());
+        let span = spans::run(self.inner.graph.name(), self.name()?, &self.options.tags);
         let run = async move {
-            let result = this.drive(begin, announcer, async { _ = stopped.await }).await;
+            let result = this.drive(begin, announcer, stopped).await;
             drop(lease);
             result
         };
-        Ok(Running { handle: tokio::spawn(run.instrument(span)), _stop: stop })
+        Ok(Running { handle: tokio::spawn(run.instrument(span)), stopper })
     }
 
     async fn driver(&self, announcer: Announcer) -> Result<Driver, Error> {
         let name = self.name()?;
         let Opened { folded, meter } = self.open().await?;
         let position = folded.facts.next;
-        let pauses = self.pauses.as_ref().unwrap_or(&self.inner.shape().pauses).clone();
-        let machine = Machine::new(Arc::clone(self.inner.shape()), name.clone(), folded, self.tasks_max, pauses);
+        let pauses = self.options.pauses.as_ref().unwrap_or(&self.inner.shape().pauses).clone();
+        let machine = Machine::new(Arc::clone(self.inner.shape()), name.clone(), folded, self.options.tasks_max, pauses);
         Ok(Driver {
             runnables: Arc::clone(&self.inner.runnables),
             keeper: Keeper {
                 store: self.inner.store.clone(),
                 clock: Arc::clone(&self.inner.clock),
                 thread: name.clone(),
-                durability: self.durability,
+                durability: self.options.durability,
                 position,
                 meter,
                 behind: None,
             },
             clock: Arc::clone(&self.inner.clock),
             thread: name.clone(),
-            machine: machine.durability(self.durability),
+            machine: machine.durability(self.options.durability),
             kept: Vec::new(),
             announcer,
             spans: Spans::default(),
+            dependencies: self.dependencies.clone(),
             calls: HashMap::new(),
             inner_tasks: HashMap::new(),
         })
     }
 
-    async fn drive(&self, begin: Begin, announcer: Announcer, stop: impl Future<Output = ()>) -> Result<Outcome<S>, Error> {
+    async fn drive(&self, begin: Begin, announcer: Announcer, mut stopped: Stopped) -> Result<Outcome<S>, Error> {
         let name = self.name()?;
         let mut driver = self.driver(announcer).await?;
-        if let Begin::Answer(answer) = &begin {
-            driver.machine.check_answer(answer).map_err(|refusal| Error::answer(name, refusal))?;
+        if let Begin::Answer(answers) = &begin {
+            driver.machine.check_answers(answers).map_err(|refusal| Error::answer(name, refusal))?;
         }
-        driver.go_back(self.at, matches!(begin, Begin::Resume))?;
-        let (ending, machine) = driver.run(begin, self.steps_max, stop).await?;
+        driver.go_back(self.options.at, matches!(begin, Begin::Resume))?;
+        let now = self.inner.clock.now();
+        let limits = self.options.limits(now);
+        stopped.by(limits.deadline, now);
+        let (ending, machine, why) = driver.run(begin, limits, stopped).await?;
         match ending {
             Ending::Done => {
                 let state: View<S> = machine.folded().root.state.view();
@@ -346,108 +318,51 @@ impl<S: State> Thread<S> {
             }
             Ending::Paused => Ok(Outcome::Suspended(Suspension::Breakpoint)),
             Ending::Waiting(questions) => Ok(Outcome::Waiting(questions)),
-            Ending::Suspended | Ending::Handed { .. } => Ok(Outcome::Suspended(Suspension::Dropped)),
+            Ending::Suspended | Ending::Handed { .. } => Ok(Outcome::Suspended(why.unwrap_or(Suspension::Dropped))),
             Ending::Failed(failure) => Err(Error::failed(name, failure)),
         }
     }
 
-    pub(super) fn fresh(&self) -> Folded {
-        Folded::new(Arc::clone(&self.inner.shape().kind))
-    }
-
-    /// Reads the thread: the newest snapshot, and what follows it.
-    async fn open(&self) -> Result<Opened, Error> {
-        let name = self.name()?;
-        let Some(store) = &self.inner.store else {
-            return Ok(Opened { folded: self.fresh(), meter: SnapshotMeter::default() });
-        };
-        let Loaded { snapshot, snapshot_bytes, entries, record_bytes } = store.load(name).await?;
-        if self.at.is_some() || entries.iter().any(|entry| matches!(entry.record, Record::Forked(_))) {
-            // The line leads through what the snapshot leaves out.
-            return self.open_line(&store.read(name, Position(0)).await?, SnapshotMeter::new(record_bytes, snapshot_bytes));
-        }
-        let stored = snapshot.as_ref().and_then(Snapshot::schema).or_else(|| entries.first().and_then(schema_of));
-        let folded = self.accept(self.fold(snapshot, &entries), stored.as_ref())?;
-        Ok(Opened { folded, meter: SnapshotMeter::new(record_bytes, snapshot_bytes) })
-    }
-
-    /// Reads the line that leads to the chosen checkpoint, or to the end of the log.
-    fn open_line(&self, entries: &[Entry], meter: SnapshotMeter) -> Result<Opened, Error> {
-        let name = self.name()?;
-        if let Some(at) = self.at {
-            let record = usize::try_from(at.0).ok().and_then(|at| entries.get(at)).map(|entry| &entry.record);
-            if record.and_then(Record::checkpoint).is_none() {
-                return Err(Error::no_checkpoint(name, at));
-            }
-        }
-        let folded = self.accept(fold_line(self.fresh(), entries, self.at), entries.first().and_then(schema_of).as_ref())?;
-        Ok(Opened { folded, meter })
-    }
-
-    fn fold(&self, snapshot: Option<Snapshot>, entries: &[Entry]) -> Result<Folded, FoldError> {
-        let mut folded = match snapshot {
-            Some(snapshot) => snapshot.restore(&self.inner.shape().kind)?,
-            None => self.fresh(),
-        };
-        entries.iter().try_for_each(|entry| folded.fold(&entry.record))?;
-        Ok(folded)
-    }
-
-    /// Accepts what was read if it fits this program's state and graph.
-    fn accept(&self, read: Result<Folded, FoldError>, stored: Option<&Schema>) -> Result<Folded, Error> {
-        let (name, schema) = (self.name()?, &self.inner.shape().schema);
-        let fits = |folded: &Folded| match stored.filter(|stored| **stored != **schema) {
-            // A field that the stored thread never had must have a serde default: no field becomes empty by itself.
-            Some(stored) => S::decode(schema, folded.root.state.values(stored)?).map(|_| ()),
-            None => Ok(()),
-        };
-        let folded = read.and_then(|folded| fits(&folded).map(|()| folded).map_err(FoldError::from));
-        let folded = folded.map_err(|error| match (error, stored) {
-            (FoldError::State(source), Some(stored)) => Error::shape(name, stored, schema, source),
-            (error, _) => Error::damaged(name, error),
-        })?;
-        if let Some(opened) = &folded.facts.opened {
-            self.check_graph(name, &opened.graph)?;
-        }
-        Ok(folded)
-    }
-
-    fn check_graph(&self, name: &ThreadName, found: &str) -> Result<(), Error> {
-        let expected = self.inner.graph.name();
-        if found == expected { Ok(()) } else { Err(Error::other_graph(name, found, expected)) }
-    }
-
-    /// The error for a question that is not open any more.
-    async fn closed(&self, question: QuestionId) -> Result<Option<Error>, Error> {
+    /// The error for the first of these questions that is not open any more.
+    async fn closed(&self, questions: &[QuestionId]) -> Result<Option<Error>, Error> {
         let name = self.name()?;
         Ok(self.log().await?.into_iter().rev().find_map(|entry| match entry.record {
-            Record::Answered(a) if a.question == question => {
-                Some(Error::answered(name, question, a.at.0, a.by.as_deref(), a.value.to_string()))
+            Record::Answered(a) if questions.contains(&a.question) => {
+                Some(Error::answered(name, a.question, a.at.0, a.by.as_deref(), a.value.to_string()))
             }
-            Record::Closed(closed) if closed.questions.contains(&question) => Some(Error::closed(name, question, closed.at.0)),
+            Record::Closed(closed) => {
+                let question = questions.iter().find(|question| closed.questions.contains(question))?;
+                Some(Error::closed(name, *question, closed.at.0))
+            }
             _ => None,
         }))
     }
 }
 
-fn schema_of(first: &Entry) -> Option<Schema> {
-    match &first.record {
-        Record::Opened(opened) => Some(opened.schema.clone()),
-        _ => None,
-    }
+/// A run that begins with answers.
+fn given<A: Into<Answer>>(answers: impl IntoIterator<Item = (QuestionId, A)>) -> Begin {
+    let given = |(question, answer): (QuestionId, A)| {
+        let Answer { value, by } = answer.into();
+        GivenAnswer { question, value, by }
+    };
+    Begin::Answer(answers.into_iter().map(given).collect())
 }
 
-/// A run that goes on in a task of its own, and is told to stop when this is dropped.
+/// A run that goes on in a task of its own, and is told to end when this is dropped.
 pub(crate) struct Running<S> {
     handle: JoinHandle<Result<Outcome<S>, Error>>,
-    _stop: oneshot::Sender<()>,
+    stopper: Stopper,
 }
 
 impl<S> Running<S> {
-    pub(crate) async fn wait(self) -> Result<Outcome<S>, Error> {
-        // Not destructured: the stop signal must live until the run has ended.
-        let Self { handle, _stop } = self;
-        handle.await.unwrap_or_else(|error| Err(Error::crashed(&error)))
+    pub(crate) async fn wait(mut self) -> Result<Outcome<S>, Error> {
+        (&mut self.handle).await.unwrap_or_else(|error| Err(Error::crashed(&error)))
+    }
+}
+
+impl<S> Drop for Running<S> {
+    fn drop(&mut self) {
+        self.stopper.tell(Stop { why: Suspension::Dropped, cuts: false });
     }
 }
 

@@ -7,6 +7,7 @@ use std::fmt;
 use std::future::Future;
 use std::path::PathBuf;
 use std::pin::Pin;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +45,45 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Removes everything of a thread. False if there is no such thread.
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool>;
+}
+
+/// A store that several runners share.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use ferrata::{END, Graph, Runner, START, State, View, store::MemoryStore};
+/// # use serde::{Deserialize, Serialize};
+/// # #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+/// # struct Count { n: u64 }
+/// # async fn add(s: View<Count>) -> ferrata::Result<CountUpdate> { Ok(Count::update().n(s.n + 1)) }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+/// # let graph = || Graph::<Count>::new("count").node("add", add).edge(START, "add").edge("add", END).build();
+/// let store = Arc::new(MemoryStore::new());
+/// Runner::new(graph()?, Arc::clone(&store)).thread("t").run(Count::update().n(1)).await?;
+/// let other = Runner::new(graph()?, store);
+/// assert_eq!(other.thread("t").state().await?.values.n, 2);
+/// # Ok(()) }
+/// ```
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn append(&self, append: Append) -> Pending<'_, Appended> {
+        (**self).append(append)
+    }
+
+    fn load<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, Loaded> {
+        (**self).load(thread)
+    }
+
+    fn read<'a>(&'a self, thread: &'a ThreadName, from: Position) -> Pending<'a, Vec<Entry>> {
+        (**self).read(thread, from)
+    }
+
+    fn threads<'a>(&'a self, after: Option<&'a ThreadName>, limit: usize) -> Pending<'a, Vec<ThreadInfo>> {
+        (**self).threads(after, limit)
+    }
+
+    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
+        (**self).delete(thread)
+    }
 }
 
 /// Records to append as a unit.

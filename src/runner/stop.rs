@@ -1,0 +1,191 @@
+//! How a run is told to end before its time, and how all of them are.
+
+use std::collections::HashMap;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::{Notify, watch};
+use tokio::time::{Sleep, sleep, timeout};
+
+use super::outcome::Suspension;
+use crate::clock::Timestamp;
+use crate::id::ThreadName;
+
+/// What a run is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Stop {
+    pub(crate) why: Suspension,
+    /// Whether what is under way is cut off. If not, it ends and is recorded.
+    pub(crate) cuts: bool,
+}
+
+/// Tells a run to end.
+#[derive(Clone, Debug)]
+pub(crate) struct Stopper(watch::Sender<Option<Stop>>);
+
+impl Stopper {
+    /// A run that is cut off already is not told again.
+    pub(crate) fn tell(&self, stop: Stop) {
+        self.0.send_if_modified(|told| {
+            let is_more = told.is_none_or(|told| stop.cuts && !told.cuts);
+            if is_more {
+                *told = Some(stop);
+            }
+            is_more
+        });
+    }
+}
+
+/// Hears what a run is told, by somebody or by its deadline.
+pub(crate) struct Stopped {
+    told: watch::Receiver<Option<Stop>>,
+    deadline: Option<(Timestamp, Pin<Box<Sleep>>)>,
+    is_open: bool,
+}
+
+impl Stopped {
+    /// It is told at that time at the latest.
+    pub(crate) fn by(&mut self, deadline: Option<Timestamp>, now: Timestamp) {
+        let wait = |at: Timestamp| (at, Box::pin(sleep(Duration::from_millis(at.ms_since(now)))));
+        self.deadline = deadline.map(wait);
+    }
+
+    /// What it has been told by now. Cheap, and without waiting.
+    pub(crate) fn so_far(&mut self, now: impl FnOnce() -> Timestamp) -> Option<Stop> {
+        if self.is_open && self.told.has_changed().unwrap_or(false) {
+            return *self.told.borrow_and_update();
+        }
+        let is_over = self.deadline.as_ref().map(|(at, _)| *at).is_some_and(|at| at <= now());
+        is_over.then(|| {
+            self.deadline = None;
+            Stop { why: Suspension::Deadline, cuts: true }
+        })
+    }
+
+    /// The next thing it is told; never comes if there is nothing. Can be dropped and called again.
+    pub(crate) async fn next(&mut self) -> Option<Stop> {
+        let Self { told, deadline, is_open } = self;
+        let changed = async {
+            if !*is_open || told.changed().await.is_err() {
+                *is_open = false;
+                std::future::pending::<()>().await;
+            }
+            *told.borrow_and_update()
+        };
+        let Some((_, sleep)) = deadline else { return changed.await };
+        tokio::select! {
+            stop = changed => stop,
+            () = sleep => {
+                *deadline = None;
+                Some(Stop { why: Suspension::Deadline, cuts: true })
+            }
+        }
+    }
+}
+
+/// The runs that go on in this process, by thread.
+#[derive(Debug, Default)]
+pub(crate) struct Live {
+    // A plain mutex: never held across an await.
+    state: Mutex<State>,
+    ended: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    runs: HashMap<ThreadName, Stopper>,
+    is_closed: bool,
+}
+
+/// Why a thread is not leased.
+pub(crate) enum NoLease {
+    Busy,
+    ShutDown,
+}
+
+impl Live {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the thread for one run.
+    pub(crate) fn lease(self: &Arc<Self>, thread: &ThreadName) -> Result<(Lease, Stopped), NoLease> {
+        let mut state = self.lock();
+        if state.is_closed {
+            return Err(NoLease::ShutDown);
+        }
+        if state.runs.contains_key(thread) {
+            return Err(NoLease::Busy);
+        }
+        let (sender, told) = watch::channel(None);
+        let stopper = Stopper(sender);
+        state.runs.insert(thread.clone(), stopper.clone());
+        let lease = Lease { live: Arc::clone(self), thread: thread.clone(), stopper };
+        Ok((lease, Stopped { told, deadline: None, is_open: true }))
+    }
+
+    /// Tells the run of a thread; false if there is none.
+    pub(crate) fn tell(&self, thread: &ThreadName, stop: Stop) -> bool {
+        self.lock().runs.get(thread).map(|run| run.tell(stop)).is_some()
+    }
+
+    /// Waits until the run of a thread, or of all, has ended.
+    pub(crate) async fn until_ended(&self, thread: Option<&ThreadName>) {
+        loop {
+            let ended = self.ended.notified();
+            let goes_on = {
+                let state = self.lock();
+                thread.map_or(!state.runs.is_empty(), |thread| state.runs.contains_key(thread))
+            };
+            if !goes_on {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Lets no more runs begin, and ends those that go on.
+    pub(crate) async fn shut_down(&self, within: Duration) -> ShutDown {
+        let tell_all = |cuts| {
+            let mut state = self.lock();
+            state.is_closed = true;
+            state.runs.values().for_each(|run| run.tell(Stop { why: Suspension::ShutDown, cuts }));
+            let mut names: Vec<ThreadName> = state.runs.keys().cloned().collect();
+            names.sort();
+            names
+        };
+        let mut told = tell_all(false);
+        let wait = || timeout(within, self.until_ended(None));
+        let cut = if wait().await.is_ok() { Vec::new() } else { tell_all(true) };
+        let stuck = if cut.is_empty() || wait().await.is_ok() { Vec::new() } else { tell_all(true) };
+        told.retain(|thread| !cut.contains(thread));
+        ShutDown { ended: told, cut: cut.into_iter().filter(|thread| !stuck.contains(thread)).collect(), stuck }
+    }
+}
+
+/// The right to run a thread, until it is dropped.
+pub(crate) struct Lease {
+    live: Arc<Live>,
+    thread: ThreadName,
+    pub(crate) stopper: Stopper,
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.live.lock().runs.remove(&self.thread);
+        self.live.ended.notify_waiters();
+    }
+}
+
+/// What became of the runs when their runner was shut down; see [`Runner::shut_down`](crate::Runner::shut_down).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ShutDown {
+    /// Threads whose runs ended in time, with everything recorded that was under way.
+    pub ended: Vec<ThreadName>,
+    /// Threads whose runs were cut off: effects that were under way are in doubt.
+    pub cut: Vec<ThreadName>,
+    /// Threads with a node that does not let itself be stopped, because it blocks its thread of the runtime.
+    pub stuck: Vec<ThreadName>,
+}
