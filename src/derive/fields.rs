@@ -2,9 +2,11 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, Result, Type, ext::IdentExt, spanned::Spanned};
+use syn::ext::IdentExt;
+use syn::meta::ParseNestedMeta;
+use syn::spanned::Spanned;
+use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, LitStr, Result, Type, TypePath};
 
-#[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rule {
     Replace,
     Append,
@@ -13,11 +15,22 @@ pub(crate) enum Rule {
     Sum,
     Max,
     Min,
+    /// A function of the user's.
+    With(Box<With>),
+}
+
+pub(crate) struct With {
+    /// The path as it is written: the text that is stored.
+    pub(crate) name: LitStr,
+    pub(crate) path: TypePath,
+    /// What it takes beside the field's value; absent if it is of the field's own type.
+    pub(crate) operand: Option<Type>,
 }
 
 impl Rule {
-    pub(crate) fn variant(self) -> TokenStream {
-        match self {
+    /// What the schema holds; absent for a function.
+    pub(crate) fn variant(&self) -> Option<TokenStream> {
+        Some(match self {
             Self::Replace => quote!(Replace),
             Self::Append => quote!(Append),
             Self::Merge => quote!(Merge),
@@ -25,13 +38,15 @@ impl Rule {
             Self::Sum => quote!(Sum),
             Self::Max => quote!(Max),
             Self::Min => quote!(Min),
-        }
+            Self::With(_) => return None,
+        })
     }
 
-    pub(crate) fn function(self) -> TokenStream {
+    /// What applies a change.
+    pub(crate) fn function(&self) -> TokenStream {
         match self {
             // The engine works the outcome out, and sets it.
-            Self::Replace | Self::Sum | Self::Max | Self::Min => quote!(replace),
+            Self::Replace | Self::Sum | Self::Max | Self::Min | Self::With(_) => quote!(replace),
             Self::Append => quote!(append),
             Self::Merge => quote!(merge),
             Self::Messages => quote!(messages),
@@ -81,6 +96,7 @@ fn read_one<'a>(field: &'a syn::Field, names: &[String]) -> Result<Field<'a>> {
 
 fn rule(field: &syn::Field) -> Result<Rule> {
     let mut rule = None;
+    let mut operand = None;
     for attribute in field.attrs.iter().filter(|a| a.path().is_ident("state")) {
         attribute.parse_nested_meta(|meta| {
             let new = match meta.path.get_ident().map(ToString::to_string).as_deref() {
@@ -91,7 +107,19 @@ fn rule(field: &syn::Field) -> Result<Rule> {
                 Some("sum") => Rule::Sum,
                 Some("max") => Rule::Max,
                 Some("min") => Rule::Min,
-                _ => return Err(meta.error("unknown merge rule; there are: replace, append, merge, messages, sum, max, min")),
+                Some("with") => Rule::With(Box::new(with(&meta)?)),
+                Some("operand") => {
+                    let ty = quoted(&meta, "String")?.parse()?;
+                    return match operand.replace((meta.path.span(), ty)) {
+                        Some(_) => Err(meta.error("a merge function takes one operand")),
+                        None => Ok(()),
+                    };
+                }
+                _ => {
+                    return Err(meta.error(
+                        "unknown merge rule; there are: replace, append, merge, messages, sum, max, min, with = \"path::to::function\"",
+                    ));
+                }
             };
             match rule.replace(new) {
                 Some(_) => Err(meta.error("a field has one merge rule")),
@@ -99,7 +127,27 @@ fn rule(field: &syn::Field) -> Result<Rule> {
             }
         })?;
     }
-    Ok(rule.unwrap_or(Rule::Replace))
+    match (rule.unwrap_or(Rule::Replace), operand) {
+        (Rule::With(mut with), operand) => {
+            with.operand = operand.map(|(_, ty)| ty);
+            Ok(Rule::With(with))
+        }
+        (_, Some((span, _))) => Err(Error::new(span, "an operand goes with a function: add with = \"path::to::function\"")),
+        (rule, None) => Ok(rule),
+    }
+}
+
+fn with(meta: &ParseNestedMeta<'_>) -> Result<With> {
+    let name = quoted(meta, "path::to::function")?;
+    let path = name.parse().map_err(|_| Error::new(name.span(), "this is no path of a function"))?;
+    Ok(With { path, name, operand: None })
+}
+
+/// The text behind an attribute's `=`.
+fn quoted(meta: &ParseNestedMeta<'_>, example: &str) -> Result<LitStr> {
+    let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
+    let text = meta.value().and_then(|value| value.parse::<LitStr>());
+    text.map_err(|error| Error::new(error.span(), format!("write it in quotes: {name} = \"{example}\"")))
 }
 
 fn serde_attribute<'a>(attributes: &'a [Attribute], names: &[&str]) -> Option<&'a Attribute> {

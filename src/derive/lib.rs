@@ -9,7 +9,8 @@ use syn::{DeriveInput, parse_macro_input};
 
 /// Makes a struct a state: schema, update type with one operation per field, and field constants.
 ///
-/// Field attributes: `#[state(append)]`, `#[state(merge)]`, `#[state(messages)]`; without one, a new value replaces the old one.
+/// Field attributes: `#[state(append)]`, `merge`, `messages`, `sum`, `max`, `min`, and `with = "path::to::function"`; without one, a new value
+/// replaces the old one.
 /// See `ferrata::State` for what is made.
 #[proc_macro_derive(State, attributes(state))]
 pub fn derive_state(input: TokenStream) -> TokenStream {

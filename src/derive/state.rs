@@ -1,10 +1,10 @@
 //! `#[derive(State)]`.
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::{format_ident, quote, quote_spanned};
 use syn::{DeriveInput, Error, Result, spanned::Spanned};
 
-use crate::fields::{self, Field, Rule};
+use crate::fields::{self, Field, Rule, With};
 
 pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     if let Some(parameter) = input.generics.params.first() {
@@ -23,7 +23,7 @@ fn traits(input: &DeriveInput, fields: &[Field<'_>]) -> TokenStream {
     let type_name = ident.to_string();
     let names: Vec<_> = fields.iter().map(|f| &f.name).collect();
     let idents: Vec<_> = fields.iter().map(|f| f.ident).collect();
-    let rules: Vec<_> = fields.iter().map(|f| f.rule.variant()).collect();
+    let declared = fields.iter().map(declared);
     let functions: Vec<_> = fields.iter().map(|f| f.rule.function()).collect();
     quote! {
         #[automatically_derived]
@@ -69,10 +69,32 @@ fn traits(input: &DeriveInput, fields: &[Field<'_>]) -> TokenStream {
             fn schema() -> ::ferrata::state::Schema {
                 ::ferrata::state::Schema::new(
                     #type_name,
-                    ::std::vec![#(::ferrata::state::Field::new(#names, ::ferrata::state::Rule::#rules)),*],
+                    ::std::vec![#(#declared),*],
                     ::ferrata::__private::json_schema::<Self>(),
                 )
             }
+        }
+    }
+}
+
+/// The field as the schema has it.
+fn declared(field: &Field<'_>) -> TokenStream {
+    let (name, ty) = (&field.name, field.ty);
+    match &field.rule {
+        Rule::With(with) => {
+            let With { name: text, path, operand } = &**with;
+            let operand = operand.as_ref().unwrap_or(ty);
+            let stored = text.value().trim().to_owned();
+            // What does not fit is told at the path.
+            let function = quote_spanned!(text.span()=> {
+                let function: fn(#ty, #operand) -> _ = #path;
+                ::ferrata::state::MergeFunction::new(#stored, function)
+            });
+            quote!(::ferrata::state::Field::with(#name, #function))
+        }
+        rule => {
+            let rule = rule.variant();
+            quote!(::ferrata::state::Field::new(#name, ::ferrata::state::Rule::#rule))
         }
     }
 }
@@ -179,7 +201,7 @@ fn methods(field: &Field<'_>) -> TokenStream {
             Self(self.0.remove(#name, keys.into_iter().map(::core::convert::Into::into)))
         }
     };
-    match field.rule {
+    match &field.rule {
         Rule::Replace => quote! {
             /// Sets the field.
             pub fn #ident(self, value: #value) -> Self {
@@ -196,6 +218,19 @@ fn methods(field: &Field<'_>) -> TokenStream {
 
             #set_method
         },
+        Rule::With(with) => {
+            let operand = with.operand.as_ref().unwrap_or(ty);
+            let value = value_type(operand);
+            quote! {
+                /// Hands an operand to the field's merge function.
+                pub fn #ident(self, operand: #value) -> Self {
+                    let operand: #operand = operand.into();
+                    Self(self.0.combine(#name, &operand))
+                }
+
+                #set_method
+            }
+        }
         Rule::Append => quote! {
             /// Adds one item at the end.
             pub fn #one(self, item: impl ::core::convert::Into<<#ty as ::ferrata::state::typed::AppendField>::Item>) -> Self {

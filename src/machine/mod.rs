@@ -99,6 +99,7 @@ impl RunFailure {
             Self::Node { failure, .. } => failure.origin.code(),
             Self::StepLimit { .. } => "step-limit",
             Self::Merge { source: StateError::UnknownMessage { .. }, .. } => "unknown-message",
+            Self::Merge { source: StateError::Function { .. }, .. } => "merge-function",
             Self::Merge { .. } => "merge-conflict",
             Self::Route { .. } => "route",
         }

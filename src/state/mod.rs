@@ -1,6 +1,7 @@
 //! What a thread knows: its state, what changes it, and how changes are merged.
 
 mod change;
+mod function;
 mod merge;
 mod message;
 mod schema;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub use change::{Change, FieldName, Op, Update};
+pub use function::{FunctionError, MergeFunction, MergeOutcome};
 pub(crate) use merge::{check, give_ids, resolve};
 pub use message::{HasId, Message, Role, ToolCall};
 pub use schema::{Field, Rule, Schema};
@@ -35,12 +37,18 @@ pub use values::Values;
 /// | --- | --- |
 /// | `order: String` | `.order(value)` |
 /// | `#[state(sum)] total: u64`, also `max`, `min` | `.total(operand)`, `.set_total(value)` |
+/// | `#[state(with = "longer")] best: String`, a function of one's own | `.best(operand)`, `.set_best(value)` |
 /// | `#[state(append)] notes: Vec<String>` | `.note(one)`, `.notes(many)`, `.set_notes(all)` |
 /// | `#[state(merge)] prices: BTreeMap<String, u64>` | `.price(key, one)`, `.prices(many)`, `.remove_prices(keys)`, `.set_prices(all)` |
 /// | `#[state(messages)] messages: Vec<Message>` | `.message(one)`, `.messages(many)`, `.remove_messages(ids)`, `.set_messages(all)` |
 ///
 /// Values are taken by `Into`, numbers and `bool` as they are; an `Option` is cleared with `.amount_cents(None::<u64>)`. The method for one item
 /// is the field's name without its last `s`, or `push_log` where there is none. A list is replaced by `.set_notes(all)`.
+///
+/// The operands of one step go into a function in the order of the tasks, whichever finished first: `fn longer(String, String) -> String`
+/// takes the field's value and an operand, and returns the new value or a `Result` of it. A path such as `Option::or` is one, too. Where the
+/// operand is of another type than the field, say so: `#[state(with = "vote", operand = "String")]`. The path as it is written is what a
+/// store keeps of the function. [`MergeFunction`] tells what it may and may not do.
 ///
 /// It also makes a constant `Refund::NOTES`, a [`FieldRef`] that nodes such as a rolling summary take.
 ///
@@ -63,6 +71,39 @@ pub use values::Values;
 /// }
 /// assert_eq!(state.amount_cents, Some(4_200));
 /// assert_eq!(state.notes, ["order 7 costs 42.00"]);
+/// ```
+///
+/// With a function as merge rule:
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use ferrata::{END, Graph, Runner, START, State, store::MemoryStore};
+/// use serde::{Deserialize, Serialize};
+///
+/// fn count(mut votes: BTreeMap<String, u64>, vote: String) -> BTreeMap<String, u64> {
+///     *votes.entry(vote).or_default() += 1;
+///     votes
+/// }
+///
+/// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+/// struct Poll {
+///     #[state(with = "count", operand = "String")]
+///     votes: BTreeMap<String, u64>,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+/// let graph = Graph::<Poll>::new("poll")
+///     .node("ann", || async { Ok(Poll::update().votes("yes")) })
+///     .node("bob", || async { Ok(Poll::update().votes("yes")) }) // at the same time
+///     .edge(START, "ann")
+///     .edge(START, "bob")
+///     .edge("ann", END)
+///     .edge("bob", END)
+///     .build()?;
+/// let poll = Runner::new(graph, MemoryStore::new()).thread("t").run(Poll::update().votes("no")).await?.done().unwrap();
+/// assert_eq!(poll.votes, BTreeMap::from([("no".to_owned(), 1), ("yes".to_owned(), 2)]));
+/// # Ok(()) }
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a state",
@@ -215,6 +256,16 @@ pub enum StateError {
         field: String,
         /// The id.
         id: String,
+    },
+    /// A field's merge function cannot take an operand, panics, or fails. Nothing was merged.
+    #[error("function `{function}` of field `{field}` {source}")]
+    Function {
+        /// The field.
+        field: String,
+        /// The function's name.
+        function: String,
+        /// What went wrong.
+        source: FunctionError,
     },
     /// A value that cannot be stored.
     #[error("a value cannot be stored: {0}")]
