@@ -7,6 +7,11 @@ use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
 use syn::{Attribute, Data, DeriveInput, Error, Fields, Ident, LitStr, Result, Type, TypePath};
 
+use crate::model::quoted;
+
+/// The words for merge rules.
+pub(crate) const RULES: [&str; 8] = ["replace", "append", "merge", "messages", "sum", "max", "min", "with"];
+
 pub(crate) enum Rule {
     Replace,
     Append,
@@ -42,11 +47,22 @@ impl Rule {
         })
     }
 
+    /// The trait of the types that it works on.
+    pub(crate) fn bound(&self) -> TokenStream {
+        match self {
+            Self::Replace | Self::With(_) => quote!(StoredField),
+            Self::Append => quote!(AppendField),
+            Self::Merge => quote!(MergeField),
+            Self::Messages => quote!(MessagesField),
+            Self::Sum | Self::Max | Self::Min => quote!(NumberField),
+        }
+    }
+
     /// What applies a change.
     pub(crate) fn function(&self) -> TokenStream {
         match self {
-            // The engine works the outcome out, and sets it.
-            Self::Replace | Self::Sum | Self::Max | Self::Min | Self::With(_) => quote!(replace),
+            Self::Replace | Self::With(_) => quote!(replace),
+            Self::Sum | Self::Max | Self::Min => quote!(number),
             Self::Append => quote!(append),
             Self::Merge => quote!(merge),
             Self::Messages => quote!(messages),
@@ -141,13 +157,6 @@ fn with(meta: &ParseNestedMeta<'_>) -> Result<With> {
     let name = quoted(meta, "path::to::function")?;
     let path = name.parse().map_err(|_| Error::new(name.span(), "this is no path of a function"))?;
     Ok(With { path, name, operand: None })
-}
-
-/// The text behind an attribute's `=`.
-fn quoted(meta: &ParseNestedMeta<'_>, example: &str) -> Result<LitStr> {
-    let name = meta.path.get_ident().map(ToString::to_string).unwrap_or_default();
-    let text = meta.value().and_then(|value| value.parse::<LitStr>());
-    text.map_err(|error| Error::new(error.span(), format!("write it in quotes: {name} = \"{example}\"")))
 }
 
 fn serde_attribute<'a>(attributes: &'a [Attribute], names: &[&str]) -> Option<&'a Attribute> {

@@ -2,7 +2,9 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{Data, DeriveInput, Error, Fields, LitStr, Result, Variant, spanned::Spanned};
+use syn::{Data, DeriveInput, Error, Fields, LitStr, Path, Result, Variant, spanned::Spanned};
+
+use crate::model::krate;
 
 pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Enum(data) = &input.data else {
@@ -11,13 +13,14 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     if data.variants.is_empty() {
         return Err(Error::new(input.span(), "a route needs at least one variant"));
     }
+    let krate = krate(&input.attrs, "route", |meta| meta.error("unknown attribute of a route; there is: crate = \"path\""))?;
     let mut targets = Vec::new();
     let mut arms = Vec::new();
     for variant in &data.variants {
         if !matches!(variant.fields, Fields::Unit) {
             return Err(Error::new(variant.span(), "a variant of a route holds no data: it names a node"));
         }
-        let target = target(variant)?;
+        let target = target(variant, &krate)?;
         let ident = &variant.ident;
         arms.push(quote!(Self::#ident => #target));
         targets.push(target);
@@ -25,7 +28,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let ident = &input.ident;
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
     Ok(quote! {
-        impl #impl_generics ::ferrata::Route for #ident #type_generics #where_clause {
+        impl #impl_generics #krate::Route for #ident #type_generics #where_clause {
             const TARGETS: &'static [&'static str] = &[#(#targets),*];
 
             fn target(&self) -> &'static str {
@@ -35,7 +38,7 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     })
 }
 
-fn target(variant: &Variant) -> Result<TokenStream> {
+fn target(variant: &Variant, krate: &Path) -> Result<TokenStream> {
     for attribute in &variant.attrs {
         if attribute.path().is_ident("route") {
             let name: LitStr = attribute.parse_args()?;
@@ -44,7 +47,7 @@ fn target(variant: &Variant) -> Result<TokenStream> {
     }
     let name = variant.ident.to_string();
     if name == "End" {
-        return Ok(quote!(::ferrata::END));
+        return Ok(quote!(#krate::END));
     }
     let name = snake_case(&name);
     Ok(quote!(#name))

@@ -73,7 +73,19 @@ pub use values::Values;
 /// assert_eq!(state.notes, ["order 7 costs 42.00"]);
 /// ```
 ///
-/// With a function as merge rule:
+/// # Parameters
+///
+/// The struct may have type and constant parameters, and its update type has the same. They need what the struct's other derives and the
+/// fields' merge rules ask of them: a function over `Items<T>` says `where T: StoredField + JsonSchema + Clone + Default + Send + Sync +
+/// 'static`, with [`typed::StoredField`]. A state has no lifetime parameters: it outlives every run.
+///
+/// # Another name for this crate
+///
+/// Where ferrata is renamed in `Cargo.toml`, or comes by way of another crate, the struct says so: `#[state(crate = "::path::to::ferrata")]`, and
+/// an enum that is a route `#[route(crate = "..")]`.
+///
+/// # A function as merge rule
+///
 ///
 /// ```
 /// use std::collections::BTreeMap;
@@ -293,8 +305,8 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// For the derived code: the stored fields do not make a state.
-    pub fn shape(schema: &Schema, stored: &[String], source: serde_json::Error) -> Self {
+    /// The stored fields do not make a state.
+    pub(crate) fn shape(schema: &Schema, stored: &[String], source: serde_json::Error) -> Self {
         Self::Shape {
             name: schema.name().to_owned(),
             stored: stored.join(", "),
