@@ -1,10 +1,10 @@
 //! What both derives read first, and what the code for a state is made from.
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
 use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
-use syn::{Attribute, DeriveInput, Error, GenericParam, Ident, LitStr, Path, Result, parse_quote};
+use syn::{Attribute, DeriveInput, Error, GenericParam, Ident, LitStr, Meta, Path, Result, parse_quote};
 
 use crate::fields::{self, Field, Rule};
 
@@ -22,14 +22,11 @@ pub(crate) struct Model<'a> {
 
 impl<'a> Model<'a> {
     pub(crate) fn read(input: &'a DeriveInput) -> Result<Self> {
-        let krate = krate(&input.attrs, "state", |meta| {
-            let is_rule = fields::RULES.iter().any(|rule| meta.path.is_ident(rule));
-            meta.error(if is_rule {
-                "a merge rule belongs on a field, not on the struct"
-            } else {
-                "unknown attribute of a state; there is: crate = \"path\""
-            })
-        })?;
+        let krate = krate(
+            &input.attrs,
+            "state",
+            "unknown attribute of a state; there is: crate = \"path\"; a merge rule belongs on a field",
+        )?;
         let mut parameters = Vec::new();
         for parameter in &input.generics.params {
             match parameter {
@@ -45,6 +42,17 @@ impl<'a> Model<'a> {
         }
         let update = format_ident!("{}Update", input.ident);
         Ok(Self { input, krate, update, fields: fields::read(input)?, parameters })
+    }
+
+    /// Its name for code that is about one place, where the compiler then points.
+    pub(crate) fn krate_at(&self, span: Span) -> TokenStream {
+        let tokens = self.krate.to_token_stream().into_iter();
+        tokens
+            .map(|mut token| {
+                token.set_span(token.span().located_at(span));
+                token
+            })
+            .collect()
     }
 
     /// The types that take part in the update type.
@@ -105,13 +113,17 @@ impl<'a> Model<'a> {
     }
 }
 
-/// How the crate ferrata is called, as `#[state(crate = "path")]` says. Whatever else stands there is the error that `unknown` makes.
-pub(crate) fn krate(attributes: &[Attribute], name: &str, unknown: impl Fn(&ParseNestedMeta<'_>) -> Error) -> Result<Path> {
+/// How the crate ferrata is called, as `#[state(crate = "path")]` says. Whatever else stands there is an error.
+pub(crate) fn krate(attributes: &[Attribute], name: &str, unknown: &str) -> Result<Path> {
     let mut krate: Option<Path> = None;
     for attribute in attributes.iter().filter(|a| a.path().is_ident(name)) {
+        let Meta::List(list) = &attribute.meta else { return Err(Error::new(attribute.path().span(), unknown)) };
+        if list.tokens.clone().into_iter().next().is_none_or(|token| token.to_string() != "crate") {
+            return Err(Error::new(list.tokens.span(), unknown));
+        }
         attribute.parse_nested_meta(|meta| {
             if !meta.path.is_ident("crate") {
-                return Err(unknown(&meta));
+                return Err(meta.error(unknown));
             }
             let path = quoted(&meta, "::path::to::ferrata")?;
             let path =

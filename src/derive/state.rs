@@ -2,7 +2,7 @@
 
 use proc_macro2::{Span, TokenStream};
 use quote::{quote, quote_spanned};
-use syn::{DeriveInput, Result};
+use syn::{DeriveInput, Ident, Result};
 
 use crate::fields::{Field, Rule, With};
 use crate::model::Model;
@@ -20,8 +20,15 @@ fn state(model: &Model<'_>) -> TokenStream {
     let (impl_generics, type_generics, _) = input.generics.split_for_impl();
     let where_clause = model.where_clause(model.state_bounds());
     let names: Vec<_> = fields.iter().map(|f| &f.name).collect();
-    let idents: Vec<_> = fields.iter().map(|f| f.ident).collect();
-    let functions: Vec<_> = fields.iter().map(|f| f.rule.function()).collect();
+    let apply = fields.iter().map(|field| {
+        let (span, ident) = (field.span(), field.ident);
+        let (krate, function) = (model.krate_at(span), Ident::new(field.rule.function(), span));
+        quote_spanned!(span=> #krate::state::typed::#function(&mut self.#ident, change))
+    });
+    let read = fields.iter().map(|field| {
+        let (ident, krate) = (field.ident, model.krate_at(field.span()));
+        quote_spanned!(field.span()=> #krate::state::typed::read(field, &self.#ident))
+    });
     quote! {
         #[automatically_derived]
         impl #impl_generics #krate::State for #ident #type_generics #where_clause {
@@ -40,7 +47,7 @@ fn state(model: &Model<'_>) -> TokenStream {
 
             fn apply(&mut self, change: &#krate::state::Change) -> ::core::result::Result<(), #krate::state::StateError> {
                 match &*change.field {
-                    #(#names => #krate::state::typed::#functions(&mut self.#idents, change),)*
+                    #(#names => #apply,)*
                     _ => ::core::result::Result::Err(#krate::state::StateError::UnknownField {
                         field: change.field.to_string(),
                         known: [#(#names),*].join(", "),
@@ -53,7 +60,7 @@ fn state(model: &Model<'_>) -> TokenStream {
                 field: &str,
             ) -> ::core::result::Result<::core::option::Option<#krate::__private::Value>, #krate::state::StateError> {
                 match field {
-                    #(#names => #krate::state::typed::read(field, &self.#idents),)*
+                    #(#names => #read,)*
                     _ => ::core::result::Result::Ok(::core::option::Option::None),
                 }
             }
@@ -67,7 +74,7 @@ fn static_state(model: &Model<'_>) -> TokenStream {
     let (impl_generics, type_generics, _) = input.generics.split_for_impl();
     let described = quote!(Self: #krate::state::typed::DescribedState);
     let where_clause = model.where_clause(model.state_bounds().into_iter().chain([described]));
-    let fields = fields.iter().map(|field| declared(field, krate));
+    let fields = fields.iter().map(|field| declared(field, model));
     quote! {
         #[automatically_derived]
         impl #impl_generics #krate::StaticState for #ident #type_generics #where_clause {
@@ -83,7 +90,7 @@ fn static_state(model: &Model<'_>) -> TokenStream {
 }
 
 /// The field as the schema has it.
-fn declared(field: &Field<'_>, krate: &syn::Path) -> TokenStream {
+fn declared(field: &Field<'_>, model: &Model<'_>) -> TokenStream {
     let (name, ty) = (&field.name, field.ty);
     match &field.rule {
         Rule::With(with) => {
@@ -92,14 +99,15 @@ fn declared(field: &Field<'_>, krate: &syn::Path) -> TokenStream {
             let stored = text.value().trim().to_owned();
             // What does not fit is told at the path, and is still known to be made by a macro.
             let span = Span::mixed_site().located_at(text.span());
+            let (krate, at_path) = (&model.krate, model.krate_at(span));
             let function = quote_spanned!(span=> {
                 let function: fn(#ty, #operand) -> _ = #path;
-                #krate::state::MergeFunction::new(#stored, function)
+                #at_path::state::MergeFunction::new(#stored, function)
             });
             quote!(#krate::state::Field::with(#name, #function))
         }
         rule => {
-            let rule = rule.variant();
+            let (krate, rule) = (&model.krate, rule.variant());
             quote!(#krate::state::Field::new(#name, #krate::state::Rule::#rule))
         }
     }

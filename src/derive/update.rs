@@ -1,7 +1,7 @@
 //! `#[derive(State)]`: the update type, with one operation per field.
 
 use proc_macro2::TokenStream;
-use quote::{format_ident, quote};
+use quote::{format_ident, quote, quote_spanned};
 use syn::{Ident, Type};
 
 use crate::fields::{Field, Rule};
@@ -139,7 +139,8 @@ fn name_of(ty: &Type) -> Option<&Ident> {
 
 /// The methods of the update type for one field.
 fn methods(field: &Field<'_>, model: &Model<'_>) -> TokenStream {
-    let krate = &model.krate;
+    let span = field.span();
+    let krate = model.krate_at(span);
     let (name, ident, ty) = (&field.name, field.ident, field.ty);
     // A parameter under a rule for numbers is a number.
     let is_number = matches!(field.rule, Rule::Sum | Rule::Max | Rule::Min)
@@ -148,14 +149,14 @@ fn methods(field: &Field<'_>, model: &Model<'_>) -> TokenStream {
     let one = format_ident!("{}", field.singular);
     let set = format_ident!("set_{name}");
     let remove = format_ident!("remove_{name}");
-    let set_method = quote! {
+    let set_method = quote_spanned! {span=>
         /// Replaces the whole field, whatever else the step does to it.
         pub fn #set(self, value: impl ::core::convert::Into<#ty>) -> Self {
             let value: #ty = value.into();
             self.0.overwrite(#name, &value).into()
         }
     };
-    let remove_method = quote! {
+    let remove_method = quote_spanned! {span=>
         /// Removes entries.
         pub fn #remove<K: ::core::convert::Into<::std::string::String>>(
             self,
@@ -165,14 +166,14 @@ fn methods(field: &Field<'_>, model: &Model<'_>) -> TokenStream {
         }
     };
     match &field.rule {
-        Rule::Replace => quote! {
+        Rule::Replace => quote_spanned! {span=>
             /// Sets the field.
             pub fn #ident(self, value: #value) -> Self {
                 let value: #ty = value.into();
                 self.0.set(#name, &value).into()
             }
         },
-        Rule::Sum | Rule::Max | Rule::Min => quote! {
+        Rule::Sum | Rule::Max | Rule::Min => quote_spanned! {span=>
             /// Adds an operand to what the step makes of the field.
             pub fn #ident(self, operand: #value) -> Self {
                 let operand: #ty = operand.into();
@@ -184,7 +185,7 @@ fn methods(field: &Field<'_>, model: &Model<'_>) -> TokenStream {
         Rule::With(with) => {
             let operand = with.operand.as_ref().unwrap_or(ty);
             let value = value_type(operand);
-            quote! {
+            quote_spanned! {span=>
                 /// Hands an operand to the field's merge function.
                 pub fn #ident(self, operand: #value) -> Self {
                     let operand: #operand = operand.into();
@@ -194,11 +195,10 @@ fn methods(field: &Field<'_>, model: &Model<'_>) -> TokenStream {
                 #set_method
             }
         }
-        Rule::Append => quote! {
+        Rule::Append => quote_spanned! {span=>
             /// Adds one item at the end.
             pub fn #one(self, item: impl ::core::convert::Into<<#ty as #krate::state::typed::AppendField>::Item>) -> Self {
-                let item: <#ty as #krate::state::typed::AppendField>::Item = item.into();
-                self.0.append(#name, &[item]).into()
+                #krate::state::typed::append_one(self.0, #name, item).into()
             }
 
             /// Adds items at the end.
@@ -209,16 +209,14 @@ fn methods(field: &Field<'_>, model: &Model<'_>) -> TokenStream {
 
             #set_method
         },
-        Rule::Merge => quote! {
+        Rule::Merge => quote_spanned! {span=>
             /// Sets one key.
             pub fn #one(
                 self,
                 key: impl ::core::convert::Into<::std::string::String>,
                 item: impl ::core::convert::Into<<#ty as #krate::state::typed::MergeField>::Item>,
             ) -> Self {
-                let item: <#ty as #krate::state::typed::MergeField>::Item = item.into();
-                let key: ::std::string::String = key.into();
-                self.0.patch(#name, &::std::collections::BTreeMap::from([(key, item)])).into()
+                #krate::state::typed::patch_one(self.0, #name, key.into(), item).into()
             }
 
             /// Sets keys.
@@ -230,11 +228,10 @@ fn methods(field: &Field<'_>, model: &Model<'_>) -> TokenStream {
             #remove_method
             #set_method
         },
-        Rule::Messages => quote! {
+        Rule::Messages => quote_spanned! {span=>
             /// Adds a message, or replaces the one with its id.
             pub fn #one(self, message: impl ::core::convert::Into<<#ty as #krate::state::typed::MessagesField>::Item>) -> Self {
-                let message: <#ty as #krate::state::typed::MessagesField>::Item = message.into();
-                self.0.put(#name, &[message]).into()
+                #krate::state::typed::put_one(self.0, #name, message).into()
             }
 
             /// Adds messages, or replaces those with their ids.

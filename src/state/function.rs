@@ -165,7 +165,6 @@ impl fmt::Debug for MergeFunction {
 /// What a [`MergeFunction`] of a field of type `T` may return: the new value, or a `Result` of it.
 #[diagnostic::on_unimplemented(
     message = "the merge function of a field of type `{T}` cannot return `{Self}`",
-    label = "returned here",
     note = "it takes the field's value and an operand, and returns the new value as `{T}` or `Result<{T}, _>`"
 )]
 pub trait MergeOutcome<T> {

@@ -148,8 +148,10 @@ pub trait State: Clone + Send + Sync + 'static {
 
 /// A state type whose schema is known at compile time.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no schema of its own",
-    note = "derive `State`, or build the graph with a schema"
+    message = "`{Self}` is no state with a schema of its own",
+    label = "no schema",
+    note = "put `#[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default)]` on a struct of your own",
+    note = "a graph over `Values`, with fields that are known at run time only, begins with `GraphBuilder::with_schema`"
 )]
 pub trait StaticState: State {
     /// The fields, their merge rules, and the JSON Schema.

@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
-use super::{Change, HasId, Op, Schema, StateError};
+use super::{Change, HasId, Op, Schema, StateError, Update};
 
 // These traits stand for serde's and schemars' own, so that the compiler says what to write, and not which types of other crates
 // have them.
@@ -122,6 +122,11 @@ pub fn append<T: AppendField>(slot: &mut T, change: &Change) -> Result<(), State
     Ok(())
 }
 
+/// An update that also adds one item.
+pub fn append_one<T: Serialize>(update: Update, field: &'static str, item: impl Into<T>) -> Update {
+    update.append(field, &[item.into()])
+}
+
 /// A field type that the rule `merge` works on: maps with text keys.
 #[diagnostic::on_unimplemented(
     message = "`#[state(merge)]` does not work on a field of type `{Self}`",
@@ -181,6 +186,11 @@ pub fn merge<T: MergeField>(slot: &mut T, change: &Change) -> Result<(), StateEr
     Ok(())
 }
 
+/// An update that also sets one key.
+pub fn patch_one<T: Serialize>(update: Update, field: &'static str, key: String, item: impl Into<T>) -> Update {
+    update.patch(field, &BTreeMap::from([(key, item.into())]))
+}
+
 /// A field type that the rule `messages` works on.
 #[diagnostic::on_unimplemented(
     message = "`#[state(messages)]` does not work on a field of type `{Self}`",
@@ -220,7 +230,27 @@ pub fn messages<T: MessagesField>(slot: &mut T, change: &Change) -> Result<(), S
     Ok(())
 }
 
+/// An update that also adds or replaces one message.
+pub fn put_one<T: Serialize>(update: Update, field: &'static str, message: impl Into<T>) -> Update {
+    update.put(field, &[message.into()])
+}
+
 /// A field type that the rules `sum`, `max` and `min` work on: one that is stored as a number, or as null for no number yet.
+///
+/// ```
+/// use ferrata::{State, state::typed::NumberField};
+/// use serde::{Deserialize, Serialize};
+///
+/// #[derive(Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+/// struct Cents(u64); // stored as a number
+///
+/// impl NumberField for Cents {}
+///
+/// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+/// struct Bill { #[state(sum)] total: Cents }
+///
+/// assert_eq!(Bill::update().total(Cents(250)).into_changes().unwrap().len(), 1);
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`#[state(sum)]`, `max` and `min` do not work on a field of type `{Self}`",
     note = "they work on whole numbers and floats, on an `Option` of one, and on a type of your own that is stored as a number: \
