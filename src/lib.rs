@@ -99,11 +99,7 @@ pub use state::{State, StaticState, View};
 #[doc(hidden)]
 pub mod __private {
     pub use crate::graph::{Need, NodeReturn};
-    pub use serde_json::{Map, Value, from_value};
-
-    pub fn json_schema<S: schemars::JsonSchema>() -> Value {
-        schemars::schema_for!(S).to_value()
-    }
+    pub use serde_json::{Map, Value};
 }
 
 /// The program in the README compiles and runs.

@@ -1,16 +1,19 @@
 //! The two derives of ferrata; use them through `ferrata::State` and `ferrata::Route`.
 
 mod fields;
+mod model;
 mod route;
 mod state;
+mod update;
 
 use proc_macro::TokenStream;
 use syn::{DeriveInput, parse_macro_input};
 
 /// Makes a struct a state: schema, update type with one operation per field, and field constants.
 ///
-/// Field attributes: `#[state(append)]`, `#[state(merge)]`, `#[state(messages)]`; without one, a new value replaces the old one.
-/// See `ferrata::State` for what is made.
+/// Field attributes: `#[state(append)]`, `merge`, `messages`, `sum`, `max`, `min`, and `with = "path::to::function"`; without one, a new value
+/// replaces the old one.
+/// Attribute of the struct: `#[state(crate = "path")]`, where ferrata has another name. See `ferrata::State` for what is made.
 #[proc_macro_derive(State, attributes(state))]
 pub fn derive_state(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);
@@ -20,7 +23,7 @@ pub fn derive_state(input: TokenStream) -> TokenStream {
 /// Makes an enum the answer of a conditional edge: each variant names a node.
 ///
 /// The node is the variant's name in snake case; `#[route("other_name")]` names another one, and a variant `End` leads to the end.
-/// See `ferrata::Route`.
+/// `#[route(crate = "path")]` on the enum says where ferrata is, if it has another name. See `ferrata::Route`.
 #[proc_macro_derive(Route, attributes(route))]
 pub fn derive_route(input: TokenStream) -> TokenStream {
     let input = parse_macro_input!(input as DeriveInput);

@@ -2,49 +2,59 @@
 
 use proc_macro2::TokenStream;
 use quote::quote;
-use syn::{Data, DeriveInput, Error, Fields, LitStr, Result, Variant, spanned::Spanned};
+use syn::{Data, DeriveInput, Error, Fields, LitStr, Path, Result, Variant, spanned::Spanned};
+
+use crate::fields::all;
+use crate::model::krate;
 
 pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Enum(data) = &input.data else {
-        return Err(Error::new(input.span(), "Route can be derived for an enum whose variants name nodes"));
+        return Err(Error::new(input.ident.span(), "a route is an enum: each of its variants names a node"));
     };
     if data.variants.is_empty() {
-        return Err(Error::new(input.span(), "a route needs at least one variant"));
+        return Err(Error::new(input.ident.span(), "a route leads somewhere: give it a variant for each node, or `End`"));
     }
-    let mut targets = Vec::new();
-    let mut arms = Vec::new();
-    for variant in &data.variants {
-        if !matches!(variant.fields, Fields::Unit) {
-            return Err(Error::new(variant.span(), "a variant of a route holds no data: it names a node"));
-        }
-        let target = target(variant)?;
-        let ident = &variant.ident;
-        arms.push(quote!(Self::#ident => #target));
-        targets.push(target);
-    }
+    let krate = krate(
+        &input.attrs,
+        "route",
+        "unknown attribute of a route; there is: crate = \"path\"; a node's name belongs on a variant",
+    )?;
+    let targets = all(data.variants.iter().map(|variant| target(variant, &krate)))?;
+    let variants = data.variants.iter().map(|variant| &variant.ident);
     let ident = &input.ident;
     let (impl_generics, type_generics, where_clause) = input.generics.split_for_impl();
     Ok(quote! {
-        impl #impl_generics ::ferrata::Route for #ident #type_generics #where_clause {
+        impl #impl_generics #krate::Route for #ident #type_generics #where_clause {
             const TARGETS: &'static [&'static str] = &[#(#targets),*];
 
             fn target(&self) -> &'static str {
-                match self { #(#arms),* }
+                match self { #(Self::#variants => #targets),* }
             }
         }
     })
 }
 
-fn target(variant: &Variant) -> Result<TokenStream> {
-    for attribute in &variant.attrs {
-        if attribute.path().is_ident("route") {
-            let name: LitStr = attribute.parse_args()?;
-            return Ok(quote!(#name));
+/// The node that a variant names.
+fn target(variant: &Variant, krate: &Path) -> Result<TokenStream> {
+    if !matches!(variant.fields, Fields::Unit) {
+        let what =
+            "a variant of a route names a node and holds no data; what the node needs belongs in the state, or in a fan-out";
+        return Err(Error::new(variant.ident.span(), what));
+    }
+    let mut given: Option<LitStr> = None;
+    for attribute in variant.attrs.iter().filter(|attribute| attribute.path().is_ident("route")) {
+        let span = attribute.path().span();
+        let name = attribute.parse_args().map_err(|_| Error::new(span, "write the node's name: #[route(\"name\")]"))?;
+        if given.replace(name).is_some() {
+            return Err(Error::new(span, "a variant names one node: remove this name, or the other"));
         }
+    }
+    if let Some(name) = given {
+        return Ok(quote!(#name));
     }
     let name = variant.ident.to_string();
     if name == "End" {
-        return Ok(quote!(::ferrata::END));
+        return Ok(quote!(#krate::END));
     }
     let name = snake_case(&name);
     Ok(quote!(#name))

@@ -222,6 +222,8 @@ pub enum Origin {
     StepLimit,
     /// A step of a graph that the node called cannot be merged.
     Merge,
+    /// A merge rule that is a function failed in a graph that the node called.
+    MergeFunction,
     /// A graph that the node called removed a message that is not there.
     UnknownMessage,
     /// A conditional edge of a graph that the node called failed.
@@ -239,6 +241,7 @@ impl Origin {
             Self::NoParent => "no-parent",
             Self::StepLimit => "step-limit",
             Self::Merge => "merge-conflict",
+            Self::MergeFunction => "merge-function",
             Self::UnknownMessage => "unknown-message",
             Self::Route => "route",
             Self::Starved => "join-starved",
@@ -268,4 +271,10 @@ impl fmt::Display for Failure {
         // Many errors repeat their cause in their own text.
         self.causes.iter().filter(|cause| !self.message.contains(cause.as_str())).try_for_each(|cause| write!(f, ": {cause}"))
     }
+}
+
+/// The text of a panic, for errors.
+pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
 }

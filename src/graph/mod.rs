@@ -105,15 +105,17 @@ impl<S> Clone for Handlers<S> {
     }
 }
 
-impl<S: StaticState> Graph<S> {
+impl<S> Graph<S> {
     /// Begins a graph over the state `S`.
+    // Asked of the function and not of the whole, so that the compiler says what to do.
     #[allow(clippy::new_ret_no_self, reason = "a graph exists only once it is checked")]
-    pub fn new(name: impl Into<String>) -> GraphBuilder<S> {
+    pub fn new(name: impl Into<String>) -> GraphBuilder<S>
+    where
+        S: StaticState,
+    {
         GraphBuilder::with_schema(name, S::schema())
     }
-}
 
-impl<S> Graph<S> {
     /// Its name.
     pub fn name(&self) -> &str {
         &self.shape.name

@@ -268,6 +268,7 @@ pub trait IntoNode<S: State, Args>: Sized {
 #[derive(Debug)]
 pub struct Ready;
 
+#[diagnostic::do_not_recommend]
 impl<S: State> IntoNode<S, Ready> for Node<S> {
     fn into_node(self) -> Node<S> {
         self

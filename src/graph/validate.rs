@@ -65,6 +65,7 @@ pub(crate) fn check<S>(plan: &Plan<S>, schema: &Schema) -> Result<(), BuildError
         mistakes.extend(entry(plan));
         mistakes.extend(two_ways_on(plan));
         mistakes.extend(fields(plan, schema));
+        mistakes.extend(missing_functions(schema));
         mistakes.extend(questions(plan));
         mistakes.extend(payloads(plan));
         mistakes.extend(ways(plan));
@@ -256,6 +257,15 @@ fn fields<S>(plan: &Plan<S>, schema: &Schema) -> Vec<Mistake> {
         mistakes.push(unknown(plan, "pause", name));
     }
     mistakes
+}
+
+/// Merge functions of a schema that was read: only their names were stored.
+fn missing_functions(schema: &Schema) -> Vec<Mistake> {
+    let missing = schema.missing_functions().map(|(field, function)| {
+        let what = format!("field \"{field}\" is merged by \"{function}\", of which the schema has only the name");
+        Mistake::new("missing-function", what, "give the function back with `Schema::with_function`")
+    });
+    missing.collect()
 }
 
 fn questions<S>(plan: &Plan<S>) -> Vec<Mistake> {

@@ -34,7 +34,6 @@ pub(crate) use begin::{Begin, Limits, Refusal};
 pub(crate) use call::{Call, CallInput, CallOutcome};
 pub(crate) use edit::EditRefusal;
 pub(crate) use effect::EffectOutcome;
-pub(crate) use step::panic_text;
 pub(crate) use task::TaskEnd;
 
 /// Time, chance and new identifiers, as the caller hands them in.
@@ -128,6 +127,7 @@ impl RunFailure {
             Self::Node { failure, .. } => failure.origin,
             Self::StepLimit { .. } => Origin::StepLimit,
             Self::Merge { source: StateError::UnknownMessage { .. }, .. } => Origin::UnknownMessage,
+            Self::Merge { source: StateError::Function { .. }, .. } => Origin::MergeFunction,
             Self::Merge { .. } => Origin::Merge,
             Self::Route { .. } => Origin::Route,
             Self::Starved { .. } => Origin::Starved,

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Machine, RunFailure, Step};
+use crate::error::panic_text;
 use crate::graph::{END, Exits, RouteShape, START, Shape, Starved};
 use crate::id::{NodeName, Path};
 use crate::log::{Arrival, Due, FoldError, Record, Scope, Source, Stepped, Target, TaskDone, TaskRef};
@@ -305,10 +306,4 @@ fn choose(from: &NodeName, route: &RouteShape, state: &StateCell) -> Result<Vec<
         }
     }
     Ok(chosen)
-}
-
-/// The text of a panic, for errors.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
 }

@@ -22,7 +22,7 @@ use crate::store::StoreError;
 /// | `unknown-message` | a message is to be removed that is not there, by an input, an edit or a node | as it was, or can be resumed |
 /// | `question-unknown`, `question-answered`, `question-closed`, `answer-misfit` | an answer is refused | as it was |
 /// | `edit-node`, `edit-changes`, `no-checkpoint`, `no-subgraph` | an edit, a fork or a look inside is refused | as it was |
-/// | `node-failed`, `update-refused`, `goto`, `no-parent`, `route`, `join-starved`, `merge-conflict` | a run failed | can be resumed |
+/// | `node-failed`, `update-refused`, `goto`, `no-parent`, `route`, `join-starved`, `merge-conflict`, `merge-function` | a run failed | can be resumed |
 /// | `step-limit` | the limit of steps is used up | can be resumed |
 /// | `dependency-missing`, `shut-down` | a node needs what was not handed in; the runner shuts down | as it was |
 /// | `store`, `log-damaged`, `state-shape`, `other-graph`, `node-gone`, `value`, `crashed` | it cannot be stored, read or run | as it was stored |

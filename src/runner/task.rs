@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use super::context::{Attempt, Pause};
 use super::handler::TaskFuture;
-use crate::error::{Class, Failure, NodeError, Origin};
+use crate::error::{Class, Failure, NodeError, Origin, panic_text};
 use crate::graph::NodeReturn;
-use crate::machine::{TaskEnd, panic_text};
+use crate::machine::TaskEnd;
 
 enum Ended {
     Returned(Result<NodeReturn, NodeError>),

@@ -50,7 +50,7 @@ pub enum Op {
     Remove(Vec<String>),
     /// As `Set`, and every other change of the field in the same step is ignored.
     Overwrite(Value),
-    /// An operand for a field whose merge rule is a function.
+    /// An operand for a field whose merge rule is a function: sum, max, min, or one of the user's.
     Combine(Value),
 }
 
@@ -114,9 +114,27 @@ impl Update {
         self.with(field.into(), value, |slot, value| *slot = Op::Overwrite(value))
     }
 
-    /// `operand` goes into the field's function: it is added up, or compared.
-    pub fn combine<T: Serialize + ?Sized>(self, field: impl Into<FieldName>, operand: &T) -> Self {
-        self.with(field.into(), operand, |slot, value| *slot = Op::Combine(value))
+    /// `operand` goes into the field's function: it is added up, compared, or handed to the function that the field is declared
+    /// with. A second operand goes in after the first.
+    ///
+    /// ```
+    /// use ferrata::state::{Op, Update};
+    /// use serde_json::json;
+    ///
+    /// let update = Update::new().combine("total", &2).combine("total", &3);
+    /// let operands: Vec<_> = update.changes().iter().map(|change| &change.op).collect();
+    /// assert_eq!(operands, [&Op::Combine(json!(2)), &Op::Combine(json!(3))]);
+    /// ```
+    pub fn combine<T: Serialize + ?Sized>(mut self, field: impl Into<FieldName>, operand: &T) -> Self {
+        let field = field.into();
+        match to_value(operand) {
+            Err(error) => self.refuse(error, &field),
+            Ok(value) => {
+                self.changes.retain(|c| c.field != field || matches!(c.op, Op::Combine(_)));
+                self.changes.push(Change { field, op: Op::Combine(value) });
+            }
+        }
+        self
     }
 
     /// `items`, a list or a text, is added at the end.
@@ -162,19 +180,49 @@ impl Update {
         self.refused.map_or(Ok(self.changes), Err)
     }
 
+    fn refuse(&mut self, error: ValueError, field: &str) {
+        self.refused.get_or_insert_with(|| error.at_field(field));
+    }
+
     /// One operation per field: a second one is folded into the first by `fold`.
     fn with<T: Serialize + ?Sized>(mut self, field: FieldName, value: &T, fold: impl FnOnce(&mut Op, Value)) -> Self {
         match to_value(value) {
-            Err(error) => self.refused = self.refused.or_else(|| Some(error.at_field(&field))),
-            Ok(value) => match self.changes.iter_mut().rfind(|c| c.field == field) {
-                Some(change) if !matches!(change.op, Op::Remove(_)) => fold(&mut change.op, value),
-                _ => {
-                    let mut op = Op::Set(Value::Null);
-                    fold(&mut op, value);
-                    self.changes.push(Change { field, op });
+            Err(error) => self.refuse(error, &field),
+            Ok(value) => {
+                self.changes.retain(|c| c.field != field || !matches!(c.op, Op::Combine(_)));
+                match self.changes.iter_mut().rfind(|c| c.field == field) {
+                    Some(change) if !matches!(change.op, Op::Remove(_)) => fold(&mut change.op, value),
+                    _ => {
+                        let mut op = Op::Set(Value::Null);
+                        fold(&mut op, value);
+                        self.changes.push(Change { field, op });
+                    }
                 }
-            },
+            }
         }
         self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn operands_add_up_and_anything_else_takes_their_place() {
+        let combine = |operand: u64| Op::Combine(json!(operand));
+        let cases = [
+            (Update::new().combine("x", &1).combine("y", &9).combine("x", &2), vec![combine(1), combine(9), combine(2)]),
+            (Update::new().combine("x", &1).combine("x", &2).overwrite("x", &3), vec![Op::Overwrite(json!(3))]),
+            (Update::new().combine("x", &1).overwrite("x", &3).combine("x", &4), vec![combine(4)]),
+            (Update::new().overwrite("x", &3).combine("y", &1), vec![Op::Overwrite(json!(3)), combine(1)]),
+        ];
+        for (update, expected) in cases {
+            let ops: Vec<Op> = update.into_changes().expect("all can be stored").into_iter().map(|change| change.op).collect();
+            assert_eq!(ops, expected);
+        }
+        let refused = Update::new().combine("x", &f64::NAN).combine("y", &f64::INFINITY).into_changes();
+        assert_eq!(refused.expect_err("no number").path(), "x");
     }
 }

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Change, Op, Rule, Schema, StateError, StateObject};
+use super::{Change, FieldName, FunctionError, MergeFunction, Op, Rule, Schema, StateError, StateObject};
 
 /// Checks that every change names a field and fits its rule. Done once, when a task or an input hands its changes over.
 pub(crate) fn check(schema: &Schema, changes: &[Change]) -> Result<(), StateError> {
@@ -14,7 +14,7 @@ pub(crate) fn check(schema: &Schema, changes: &[Change]) -> Result<(), StateErro
         let Some(field) = schema.field(&change.field) else {
             return Err(StateError::UnknownField { field: change.field.to_string(), known: schema.field_names() });
         };
-        let fits = match (field.rule, &change.op) {
+        let fits = match (&field.rule, &change.op) {
             (_, Op::Overwrite(_)) => true,
             (Rule::Replace, op) => matches!(op, Op::Set(_)),
             (Rule::Append, op) => matches!(op, Op::Append(Value::Array(_) | Value::String(_))),
@@ -22,6 +22,11 @@ pub(crate) fn check(schema: &Schema, changes: &[Change]) -> Result<(), StateErro
             (Rule::Messages, Op::Put(items)) => check_messages(&change.field, items).map(|()| true)?,
             (Rule::Messages, op) => matches!(op, Op::Remove(_)),
             (Rule::Sum | Rule::Max | Rule::Min, op) => matches!(op, Op::Combine(Value::Number(_))),
+            (Rule::Function(function), Op::Combine(operand)) => {
+                function.accepts(operand).map_err(|source| function_error(&change.field, function, source))?;
+                true
+            }
+            (Rule::Function(_), _) => false,
         };
         if !fits {
             return Err(StateError::Misfit { field: change.field.to_string(), verb: change.op.verb() });
@@ -103,54 +108,72 @@ fn combine<W>(
     writes: &[Write<'_, W>],
     resolved: &mut Vec<Change>,
 ) -> Result<(), StateError> {
-    let settled = resolved.len();
+    let mut fields: Vec<(&FieldName, Vec<&Value>)> = Vec::new();
     for change in writes.iter().flat_map(|(_, changes)| *changes) {
         let Op::Combine(operand) = &change.op else { continue };
-        if resolved[..settled].iter().any(|done| done.field == change.field) {
-            continue;
+        match fields.iter_mut().find(|(field, _)| *field == &change.field) {
+            Some((_, operands)) => operands.push(operand),
+            None if resolved.iter().any(|done| done.field == change.field) => {}
+            None => fields.push((&change.field, vec![operand])),
         }
-        let place = match resolved.iter().position(|done| done.field == change.field) {
-            Some(place) => place,
-            None => {
-                let before = state.read(&change.field)?.filter(|value| !value.is_null());
-                let before =
-                    before.unwrap_or_else(|| schema.field(&change.field).and_then(|f| f.initial.clone()).unwrap_or(Value::Null));
-                resolved.push(Change::new(change.field.clone(), Op::Set(before)));
-                resolved.len() - 1
+    }
+    for (name, operands) in fields {
+        let Some(field) = schema.field(name) else {
+            return Err(StateError::UnknownField { field: name.to_string(), known: schema.field_names() });
+        };
+        let stored = state.read(name)?;
+        let initial = || field.initial.clone().unwrap_or(Value::Null);
+        let value = match &field.rule {
+            Rule::Function(function) => {
+                let merged = function.merge(stored.unwrap_or_else(initial), &operands);
+                merged.map_err(|source| function_error(name, function, source))?
+            }
+            rule => {
+                let before = stored.filter(|value| !value.is_null()).unwrap_or_else(initial);
+                numbers(rule, before, &operands).ok_or_else(|| misfit_operand(name))?
             }
         };
-        if let (Op::Set(value), Some(field)) = (&mut resolved[place].op, schema.field(&change.field)) {
-            *value = outcome(field.rule, value, operand).ok_or_else(|| misfit_operand(change))?;
-        }
+        resolved.push(Change::new(name.clone(), Op::Set(value)));
     }
     Ok(())
 }
 
-fn misfit_operand(change: &Change) -> StateError {
-    StateError::Misfit { field: change.field.to_string(), verb: "combine of numbers that do not fit together" }
+fn function_error(field: &str, function: &MergeFunction, source: FunctionError) -> StateError {
+    StateError::Function { field: field.to_owned(), function: function.name().to_owned(), source }
+}
+
+fn misfit_operand(field: &str) -> StateError {
+    StateError::Misfit { field: field.to_owned(), verb: "combine of numbers that do not fit together" }
+}
+
+/// What numbers make of a number under one of the rules that have a name.
+fn numbers(rule: &Rule, before: Value, operands: &[&Value]) -> Option<Value> {
+    // The operands are older than the rule if a program has changed it.
+    let known = matches!(rule, Rule::Sum | Rule::Max | Rule::Min);
+    operands.iter().try_fold(before, |before, operand| if known { outcome(rule, &before, operand) } else { None })
 }
 
 /// The outcome of one operand; the first one stands for itself. Whole numbers stay whole, and one that is too large is refused.
-fn outcome(rule: Rule, before: &Value, operand: &Value) -> Option<Value> {
+fn outcome(rule: &Rule, before: &Value, operand: &Value) -> Option<Value> {
     if before.is_null() {
         return Some(operand.clone());
     }
     let larger = match (before.as_i64(), operand.as_i64()) {
-        (Some(a), Some(b)) if rule == Rule::Sum => return a.checked_add(b).map(Value::from),
+        (Some(a), Some(b)) if *rule == Rule::Sum => return a.checked_add(b).map(Value::from),
         (Some(a), Some(b)) => a >= b,
         _ => match (before.as_u64(), operand.as_u64()) {
-            (Some(a), Some(b)) if rule == Rule::Sum => return a.checked_add(b).map(Value::from),
+            (Some(a), Some(b)) if *rule == Rule::Sum => return a.checked_add(b).map(Value::from),
             (Some(a), Some(b)) => a >= b,
             _ => {
                 let (a, b) = (before.as_f64()?, operand.as_f64()?);
-                if rule == Rule::Sum {
+                if *rule == Rule::Sum {
                     return serde_json::Number::from_f64(a + b).map(Value::Number);
                 }
                 a >= b
             }
         },
     };
-    Some(if larger == (rule == Rule::Max) { before.clone() } else { operand.clone() })
+    Some(if larger == (*rule == Rule::Max) { before.clone() } else { operand.clone() })
 }
 
 /// The fields that are overwritten, as `set`.
@@ -183,4 +206,72 @@ fn message_id(message: &Value) -> Option<&str> {
 
 fn conflict(field: &str, first: &impl Display, second: &impl Display) -> StateError {
     StateError::Conflict { field: field.to_owned(), first: first.to_string(), second: second.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Field, Update, Values};
+    use super::*;
+    use serde_json::json;
+
+    fn schema(rule: Rule) -> Schema {
+        Schema::new("S", vec![Field::new("x", rule).initial(json!(1))], json!({"type": "object"}))
+    }
+
+    fn outcome_of(rule: Rule, state: &Values, updates: &[Update]) -> Result<Vec<Change>, String> {
+        let writes: Vec<_> = updates.iter().enumerate().map(|(task, update)| (task, update.changes())).collect();
+        resolve(&schema(rule), state, &writes).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn operands_start_from_the_value_or_from_the_initial_one() {
+        let list = || Rule::Function(MergeFunction::new("list", |old: Value, new: Value| json!([old, new])));
+        let two = [Update::new().combine("x", &2), Update::new().combine("x", &3).combine("x", &4)];
+        let holds = |value: Value| Values::from_iter([("x".to_owned(), value)]);
+        let absent = Values::default();
+        let cases = [
+            (list(), &absent, json!([[[1, 2], 3], 4])),
+            // A function sees null where it was written; numbers have nothing to begin with then.
+            (list(), &holds(Value::Null), json!([[[null, 2], 3], 4])),
+            (list(), &holds(json!(0)), json!([[[0, 2], 3], 4])),
+            (Rule::Sum, &absent, json!(10)),
+            (Rule::Sum, &holds(Value::Null), json!(10)),
+            (Rule::Max, &holds(json!(3)), json!(4)),
+            (Rule::Min, &holds(json!(3)), json!(2)),
+        ];
+        for (rule, state, expected) in cases {
+            assert_eq!(outcome_of(rule.clone(), state, &two), Ok(vec![Change::new("x", Op::Set(expected))]), "{rule}");
+        }
+        let with_overwrite = [two[0].clone(), Update::new().overwrite("x", &7), two[1].clone()];
+        assert_eq!(outcome_of(list(), &absent, &with_overwrite), Ok(vec![Change::new("x", Op::Set(json!(7)))]));
+    }
+
+    #[test]
+    fn operands_that_are_older_than_the_rule_are_refused() {
+        let operand = [Update::new().combine("x", &2)];
+        for rule in [Rule::Replace, Rule::Append, Rule::Merge] {
+            let error = outcome_of(rule, &Values::default(), &operand).expect_err("no rule for operands");
+            assert!(error.contains("does not fit field `x`"), "{error}");
+        }
+        let renamed = Schema::new("S", Vec::new(), json!({}));
+        let error = resolve(&renamed, &Values::default(), &[("a", operand[0].changes())]).expect_err("no such field");
+        assert!(matches!(error, StateError::UnknownField { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_function_takes_operands_and_nothing_else() {
+        let text = || Rule::Function(MergeFunction::new("text", |old: String, new: String| old + &new));
+        let cases = [
+            (Update::new().combine("x", "a"), None),
+            (Update::new().overwrite("x", "a"), None),
+            (Update::new().set("x", "a"), Some("`set` does not fit field `x`")),
+            (Update::new().append("x", "a"), Some("`append` does not fit field `x`")),
+            (Update::new().combine("x", &1), Some("function `text` of field `x` cannot take the operand: invalid type")),
+        ];
+        for (update, expected) in cases {
+            let error = check(&schema(text()), update.changes()).err().map(|error| error.to_string());
+            assert!(error.as_deref().unwrap_or_default().starts_with(expected.unwrap_or_default()), "{error:?}");
+            assert_eq!(error.is_some(), expected.is_some(), "{error:?}");
+        }
+    }
 }

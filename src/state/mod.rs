@@ -1,6 +1,7 @@
 //! What a thread knows: its state, what changes it, and how changes are merged.
 
 mod change;
+mod function;
 mod kind;
 mod merge;
 mod message;
@@ -17,6 +18,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub use change::{Change, FieldName, Op, Update};
+pub use function::{FunctionError, MergeFunction, MergeOutcome};
 pub use kind::AnyState;
 pub(crate) use kind::StateKind;
 pub(crate) use merge::{check, give_ids, resolve};
@@ -38,12 +40,18 @@ pub use values::Values;
 /// | --- | --- |
 /// | `order: String` | `.order(value)` |
 /// | `#[state(sum)] total: u64`, also `max`, `min` | `.total(operand)`, `.set_total(value)` |
+/// | `#[state(with = "longer")] best: String`, a function of one's own | `.best(operand)`, `.set_best(value)` |
 /// | `#[state(append)] notes: Vec<String>` | `.note(one)`, `.notes(many)`, `.set_notes(all)` |
 /// | `#[state(merge)] prices: BTreeMap<String, u64>` | `.price(key, one)`, `.prices(many)`, `.remove_prices(keys)`, `.set_prices(all)` |
 /// | `#[state(messages)] messages: Vec<Message>` | `.message(one)`, `.messages(many)`, `.remove_messages(ids)`, `.set_messages(all)` |
 ///
 /// Values are taken by `Into`, numbers and `bool` as they are; an `Option` is cleared with `.amount_cents(None::<u64>)`. The method for one item
 /// is the field's name without its last `s`, or `push_log` where there is none. A list is replaced by `.set_notes(all)`.
+///
+/// The operands of one step go into a function in the order of the tasks, whichever finished first: `fn longer(String, String) -> String`
+/// takes the field's value and an operand, and returns the new value or a `Result` of it. A path such as `Option::or` is one, too. Where the
+/// operand is of another type than the field, say so: `#[state(with = "vote", operand = "String")]`. The path as it is written is what a
+/// store keeps of the function. [`MergeFunction`] tells what it may and may not do.
 ///
 /// It also makes a constant `Refund::NOTES`, a [`FieldRef`] that nodes such as a rolling summary take.
 ///
@@ -66,6 +74,51 @@ pub use values::Values;
 /// }
 /// assert_eq!(state.amount_cents, Some(4_200));
 /// assert_eq!(state.notes, ["order 7 costs 42.00"]);
+/// ```
+///
+/// # Parameters
+///
+/// The struct may have type and constant parameters, and its update type has the same. They need what the struct's other derives and the
+/// fields' merge rules ask of them: a function over `Items<T>` says `where T: StoredField + JsonSchema + Clone + Default + Send + Sync +
+/// 'static`, with [`typed::StoredField`]. A state has no lifetime parameters: it outlives every run.
+///
+/// # Another name for this crate
+///
+/// Where ferrata is renamed in `Cargo.toml`, or comes by way of another crate, the struct says so: `#[state(crate = "::path::to::ferrata")]`, and
+/// an enum that is a route `#[route(crate = "..")]`.
+///
+/// # A function as merge rule
+///
+///
+/// ```
+/// use std::collections::BTreeMap;
+///
+/// use ferrata::{END, Graph, Runner, START, State, store::MemoryStore};
+/// use serde::{Deserialize, Serialize};
+///
+/// fn count(mut votes: BTreeMap<String, u64>, vote: String) -> BTreeMap<String, u64> {
+///     *votes.entry(vote).or_default() += 1;
+///     votes
+/// }
+///
+/// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+/// struct Poll {
+///     #[state(with = "count", operand = "String")]
+///     votes: BTreeMap<String, u64>,
+/// }
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+/// let graph = Graph::<Poll>::new("poll")
+///     .node("ann", || async { Ok(Poll::update().votes("yes")) })
+///     .node("bob", || async { Ok(Poll::update().votes("yes")) }) // at the same time
+///     .edge(START, "ann")
+///     .edge(START, "bob")
+///     .edge("ann", END)
+///     .edge("bob", END)
+///     .build()?;
+/// let poll = Runner::new(graph, MemoryStore::new()).thread("t").run(Poll::update().votes("no")).await?.done().unwrap();
+/// assert_eq!(poll.votes, BTreeMap::from([("no".to_owned(), 1), ("yes".to_owned(), 2)]));
+/// # Ok(()) }
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a state",
@@ -98,8 +151,10 @@ pub trait State: Clone + Send + Sync + 'static {
 
 /// A state type whose schema is known at compile time.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` has no schema of its own",
-    note = "derive `State`, or build the graph with a schema"
+    message = "`{Self}` is no state with a schema of its own",
+    label = "no schema",
+    note = "put `#[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default)]` on a struct of your own",
+    note = "a graph over `Values`, with fields that are known at run time only, begins with `GraphBuilder::with_schema`"
 )]
 pub trait StaticState: State {
     /// The fields, their merge rules, and the JSON Schema.
@@ -219,6 +274,16 @@ pub enum StateError {
         /// The id.
         id: String,
     },
+    /// A field's merge function cannot take an operand, panics, or fails. Nothing was merged.
+    #[error("function `{function}` of field `{field}` {source}")]
+    Function {
+        /// The field.
+        field: String,
+        /// The function's name.
+        function: String,
+        /// What went wrong.
+        source: FunctionError,
+    },
     /// A value that cannot be stored.
     #[error("a value cannot be stored: {0}")]
     Value(#[from] ValueError),
@@ -245,8 +310,8 @@ pub enum StateError {
 }
 
 impl StateError {
-    /// For the derived code: the stored fields do not make a state.
-    pub fn shape(schema: &Schema, stored: &[String], source: serde_json::Error) -> Self {
+    /// The stored fields do not make a state.
+    pub(crate) fn shape(schema: &Schema, stored: &[String], source: serde_json::Error) -> Self {
         Self::Shape {
             name: schema.name().to_owned(),
             stored: stored.join(", "),

@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
 
+use super::MergeFunction;
+
 /// How a step's changes of a field are merged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum Rule {
@@ -25,6 +27,8 @@ pub enum Rule {
     Max,
     /// The smallest number stays.
     Min,
+    /// Operands go into a function of the user's, in the order of the tasks.
+    Function(MergeFunction),
 }
 
 impl fmt::Display for Rule {
@@ -37,6 +41,7 @@ impl fmt::Display for Rule {
             Self::Sum => "sum",
             Self::Max => "max",
             Self::Min => "min",
+            Self::Function(function) => return write!(f, "function {}", function.name()),
         })
     }
 }
@@ -65,6 +70,11 @@ impl Field {
     /// A field that is absent until it is written.
     pub fn new(name: impl Into<String>, rule: Rule) -> Self {
         Self { name: name.into(), rule, initial: None, private: false }
+    }
+
+    /// A field whose changes are operands of that function.
+    pub fn with(name: impl Into<String>, function: MergeFunction) -> Self {
+        Self::new(name, Rule::Function(function))
     }
 
     /// The same field, with a value from the beginning.
@@ -108,6 +118,31 @@ impl Schema {
         Self { name: name.into(), fields, json }
     }
 
+    /// The same schema with that function for every field whose rule names it. A schema that was read, from a file or a log, has
+    /// only the names of its functions.
+    ///
+    /// ```
+    /// use ferrata::state::{Field, MergeFunction, Schema};
+    ///
+    /// let largest = || MergeFunction::new("largest", u64::max);
+    /// let schema = Schema::new("Marks", vec![Field::with("mark", largest())], serde_json::json!({"type": "object"}));
+    /// let stored = serde_json::to_string(&schema).unwrap();
+    /// let read: Schema = serde_json::from_str(&stored).unwrap();
+    /// assert_eq!(read, schema); // compared by name
+    /// let _ready = read.with_function(largest());
+    /// ```
+    #[must_use]
+    pub fn with_function(mut self, function: MergeFunction) -> Self {
+        for field in &mut self.fields {
+            if let Rule::Function(named) = &mut field.rule
+                && *named == function
+            {
+                *named = function.clone();
+            }
+        }
+        self
+    }
+
     /// Name of the state type.
     pub fn name(&self) -> &str {
         &self.name
@@ -148,6 +183,14 @@ impl Schema {
             format!("{}: {types}{rule}", field.name)
         };
         format!("{} {{ {} }}", self.name, self.fields.iter().map(describe).collect::<Vec<_>>().join(", "))
+    }
+
+    /// Fields whose merge function is known by its name only, and that name.
+    pub(crate) fn missing_functions(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.fields.iter().filter_map(|field| match &field.rule {
+            Rule::Function(function) if function.is_missing() => Some((&*field.name, function.name())),
+            _ => None,
+        })
     }
 
     /// The names of the fields, for errors.
