@@ -272,9 +272,3 @@ impl fmt::Display for Failure {
         self.causes.iter().filter(|cause| !self.message.contains(cause.as_str())).try_for_each(|cause| write!(f, ": {cause}"))
     }
 }
-
-/// The text of a panic, for errors.
-pub(crate) fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
-}

@@ -5,11 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use super::{Machine, RunFailure, Step};
-use crate::error::panic_text;
 use crate::graph::{END, Exits, RouteShape, START, Shape, Starved};
 use crate::id::{NodeName, Path};
 use crate::log::{Arrival, Due, FoldError, Record, Scope, Source, Stepped, Target, TaskDone, TaskRef};
-use crate::state::{Change, DEPTH_MAX, Op, Schema, StateCell, StateError, is_within_depth, resolve};
+use crate::state::{Change, DEPTH_MAX, Op, Schema, StateCell, StateError, is_within_depth, panic_text, resolve};
 
 impl Machine {
     /// Merges what the tasks of a graph's step wrote, fires the edges, and makes the next step due.

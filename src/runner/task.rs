@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use super::context::{Attempt, Pause};
 use super::handler::TaskFuture;
-use crate::error::{Class, Failure, NodeError, Origin, panic_text};
+use crate::error::{Class, Failure, NodeError, Origin};
 use crate::graph::NodeReturn;
 use crate::machine::TaskEnd;
+use crate::state::panic_text;
 
 enum Ended {
     Returned(Result<NodeReturn, NodeError>),

@@ -13,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::value::{ValueError, to_value};
-use crate::error::panic_text;
 
 /// The source of an error whose type is the user's.
 type Source = Box<dyn Error + Send + Sync>;
@@ -207,6 +206,12 @@ pub enum FunctionError {
     /// What it returned cannot be stored.
     #[error("gave what cannot be stored: {0}")]
     Outcome(#[source] ValueError),
+}
+
+/// The text of a panic, for errors.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no text".to_owned())
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub use change::{Change, FieldName, Op, Update};
+pub(crate) use function::panic_text;
 pub use function::{FunctionError, MergeFunction, MergeOutcome};
 pub use kind::AnyState;
 pub(crate) use kind::StateKind;
