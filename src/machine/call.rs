@@ -84,10 +84,13 @@ impl Machine {
         {
             return refuse(format!("the input of the graph \"{key}\" cannot be applied: {error}"));
         }
+        // An input that could not be applied the last time still has to be.
+        let is_begun = self.folded.scope(&path).is_some_and(|scope| scope.facts.input.is_none());
         self.waits_for_call(&call.place, true);
         self.inner.insert(path.clone(), Motion::new(shape, tasks.unwrap_or(0)));
         let begun = match tasks {
-            Some(_) => Ok(()),
+            Some(_) if is_begun => Ok(()),
+            Some(_) => self.merge_step(&path)?,
             None => {
                 let (changes, shared) = match call.input {
                     CallInput::Changes(changes) => (changes, false),
@@ -98,7 +101,7 @@ impl Machine {
         };
         match begun {
             Err(failure) => self.call_ends(&path, Ending::Failed(failure))?,
-            Ok(()) if tasks.is_none() && self.stops_here(&path) => self.call_ends(&path, Ending::Paused)?,
+            Ok(()) if !(tasks.is_some() && is_begun) && self.stops_here(&path) => self.call_ends(&path, Ending::Paused)?,
             Ok(()) => self.proceed(&path, env)?,
         }
         Ok(Ok(path))

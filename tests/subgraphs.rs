@@ -1,0 +1,215 @@
+//! Graphs inside graphs: whatever is promised of a thread holds for every graph inside it too.
+//!
+//! How it could break: work inside that was finished and runs again because the node around it does; a question, an answer or an effect that
+//! belongs to the wrong call; a graph that goes on from what was never recorded; a state that is one thing in memory and another in the log.
+#![allow(clippy::unwrap_used, reason = "a test fails by it")]
+
+use std::collections::{HashMap, HashSet};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ferrata::log::{Doubt, Entry, Record, Source};
+use ferrata::store::{Append, Appended, Loaded, MemoryStore, Pending, RedbStore, Store, ThreadInfo, ThreadStatus};
+use ferrata::{
+    Answer, Ask, Class, Context, Durability, END, Event, Graph, GraphBuilder, IntoNode, Mode, Next, Node, NodeError, Outcome,
+    Position, Question, Retry, Runner, START, State, Suspension, Target, Thread, ThreadName, View,
+};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
+
+#[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug, PartialEq)]
+struct Work {
+    topic: String,
+    #[state(append)]
+    log: Vec<String>,
+    #[state(sum)]
+    total: i64,
+    #[state(sum)]
+    small: u8,
+}
+
+#[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug)]
+struct Other {
+    n: u64,
+}
+
+/// What really happened outside, and what is to go wrong there. It outlives runners and stores.
+#[derive(Default)]
+struct World {
+    began: Mutex<Vec<String>>,
+    performed: Mutex<Vec<String>>,
+    /// How often something goes wrong at that node.
+    faults: Mutex<HashMap<String, u32>>,
+    /// An effect is under way that will not end.
+    hangs: Notify,
+    gate: Notify,
+}
+
+impl World {
+    fn of(faults: &[(&str, u32)]) -> Arc<Self> {
+        let world = Self::default();
+        *world.faults.lock().unwrap() = faults.iter().map(|(node, times)| ((*node).to_owned(), *times)).collect();
+        Arc::new(world)
+    }
+
+    fn fault(&self, node: &str) -> bool {
+        let mut faults = self.faults.lock().unwrap();
+        faults.get_mut(node).filter(|times| **times > 0).map(|times| *times -= 1).is_some()
+    }
+
+    /// Everything that began since it was last asked.
+    fn began(&self) -> String {
+        std::mem::take(&mut *self.began.lock().unwrap()).join(" ")
+    }
+
+    /// Everything that was performed.
+    fn performed(&self) -> Vec<String> {
+        self.performed.lock().unwrap().clone()
+    }
+}
+
+/// A node that does what its script says: `e` performs an effect, `h` one that hangs if a fault is due, `?` asks, `!` fails if a fault is due, `~` so
+/// that it may be tried again, `y` lets others go first.
+fn node(world: &Arc<World>, name: &str, script: &str) -> Node<Work> {
+    let (world, name, script) = (Arc::clone(world), name.to_owned(), script.to_owned());
+    let run = move |s: View<Work>, ctx: Context| {
+        let (world, name, script) = (Arc::clone(&world), name.clone(), script.clone());
+        async move {
+            world.began.lock().unwrap().push(name.clone());
+            let mut n = 1;
+            for does in script.chars() {
+                match does {
+                    'e' | 'h' => {
+                        let perform = |_| async {
+                            world.performed.lock().unwrap().push(format!("{}{name}", ctx.task().path));
+                            if does == 'h' && world.fault(&name) {
+                                world.hangs.notify_one();
+                                std::future::pending::<()>().await;
+                            }
+                            Ok(10)
+                        };
+                        n += ctx.effect("e", perform).await?;
+                    }
+                    '?' => n += ctx.ask("n", Ask::<i64>::new(format!("{name}: how many?"))).await?,
+                    '!' if world.fault(&name) => return Err(NodeError::new("broken").deterministic()),
+                    '~' if world.fault(&name) => return Err(NodeError::new("busy").transient()),
+                    'y' => others_first().await,
+                    _ => {}
+                }
+            }
+            Ok(Work::update().push_log(format!("{name}({})", s.topic)).total(n))
+        }
+    };
+    run.into_node()
+}
+
+async fn others_first() {
+    for _ in 0..50 {
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Nodes one after the other.
+fn line(world: &Arc<World>, name: &str, nodes: &[(&str, &str)]) -> GraphBuilder<Work> {
+    let graph = nodes
+        .iter()
+        .fold(Graph::<Work>::new(name), |graph, (node_name, script)| graph.node(node_name, node(world, node_name, script)));
+    chain(graph, &nodes.iter().map(|(name, _)| *name).collect::<Vec<_>>())
+}
+
+fn chain(graph: GraphBuilder<Work>, names: &[&str]) -> GraphBuilder<Work> {
+    let ends = [&[START], names, &[END]].concat();
+    ends.windows(2).fold(graph, |graph, pair| graph.edge(pair[0], pair[1]))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Way {
+    Shared,
+    Mapped,
+    Called,
+}
+
+const WAYS: [Way; 3] = [Way::Shared, Way::Mapped, Way::Called];
+
+fn down(outer: &Work) -> WorkUpdate {
+    Work::update().topic(format!("{}'s", outer.topic))
+}
+
+fn up(_: &Work, inner: &Work) -> WorkUpdate {
+    Work::update().log(inner.log.clone()).total(inner.total)
+}
+
+/// The graph as a node.
+fn embed(way: Way, graph: GraphBuilder<Work>, name: &str, inner: Graph<Work>) -> GraphBuilder<Work> {
+    match way {
+        Way::Shared => graph.node(name, inner.shared()),
+        Way::Mapped => graph.node(name, inner.mapped(down, up)),
+        Way::Called => graph.callable(&format!("{name}'s"), inner).node(name, caller(name)),
+    }
+}
+
+/// A node that calls the graph of its name.
+fn caller(name: &str) -> Node<Work> {
+    let key = format!("{name}'s");
+    let call = move |s: View<Work>, ctx: Context| {
+        let key = key.clone();
+        async move { ctx.call::<Work>(&key, down(&s)).await.map(|inner| up(&s, &inner)) }
+    };
+    call.into_node()
+}
+
+/// before -> child(nodes) -> after
+fn around(way: Way, world: &Arc<World>, inner: Graph<Work>) -> Graph<Work> {
+    let graph = Graph::new("outer").node("before", node(world, "before", "e")).node("after", node(world, "after", ""));
+    chain(embed(way, graph, "child", inner), &["before", "child", "after"]).build().unwrap()
+}
+
+fn at(dir: &Path, graph: Graph<Work>) -> Runner<Work> {
+    Runner::new(graph, RedbStore::open(dir.join("s.redb")).unwrap())
+}
+
+fn in_memory(graph: GraphBuilder<Work>) -> Runner<Work> {
+    Runner::new(graph.build().unwrap(), MemoryStore::new())
+}
+
+fn input() -> WorkUpdate {
+    Work::update().topic("t")
+}
+
+fn asked(outcome: Result<Outcome<Work>, ferrata::Error>) -> Vec<Arc<Question>> {
+    match outcome.unwrap() {
+        Outcome::Waiting(questions) => questions,
+        other => panic!("it asks nothing: {other:?}"),
+    }
+}
+
+fn done(outcome: Result<Outcome<Work>, ferrata::Error>) -> Work {
+    (*outcome.unwrap().done().expect("it is done")).clone()
+}
+
+/// What hangs fails.
+async fn soon<T>(work: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(60), work).await.expect("it hangs")
+}
+
+#[tokio::test]
+async fn a_graph_whose_entry_failed_begins_when_the_thread_is_resumed() {
+    for durability in [Durability::Step, Durability::Behind, Durability::Exit] {
+        let (world, dir) = (World::of(&[("entry", 1)]), tempfile::tempdir().unwrap());
+        let make = || {
+            let entry = Arc::clone(&world);
+            let graph = Graph::<Work>::new("inner").node("a", node(&world, "a", "e"));
+            let graph = graph.route_to(START, ["a"], move |_| if entry.fault("entry") { "nowhere" } else { "a" });
+            at(dir.path(), around(Way::Mapped, &world, graph.edge("a", END).build().unwrap()))
+        };
+        let runner = make();
+        let error = runner.thread("t").durability(durability).run(input()).await.unwrap_err();
+        assert_eq!(error.code(), "route", "{error}");
+        drop(runner);
+        let state = done(make().thread("t").durability(durability).resume().await);
+        assert_eq!(state.log, ["before(t)", "a(t's)", "after(t)"], "{durability:?}");
+        assert_eq!(world.began(), "before a after");
+    }
+}
