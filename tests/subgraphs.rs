@@ -213,3 +213,24 @@ async fn a_graph_whose_entry_failed_begins_when_the_thread_is_resumed() {
         assert_eq!(world.began(), "before a after");
     }
 }
+
+#[tokio::test]
+async fn what_a_later_call_of_a_continued_graph_did_is_not_forgotten_at_the_end_of_the_run() {
+    let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+    let make = || {
+        let inner = chain(Graph::new("inner").node("pay", node(&world, "pay", "e?")), &["pay"]).build().unwrap();
+        let child = inner.continued().mapped(down, |_: &Work, inner| Work::update().set_log(inner.log.clone()));
+        at(dir.path(), chain(Graph::new("outer").node("child", child), &["child"]).build().unwrap())
+    };
+    for call in 1..=3 {
+        let runner = make();
+        let thread = runner.thread("t").durability(Durability::Exit);
+        let questions = asked(soon(thread.run(input())).await);
+        drop((thread, runner));
+        let runner = make();
+        let thread = runner.thread("t").durability(Durability::Exit);
+        let state = done(soon(thread.answer(questions[0].id, Answer::new(1))).await);
+        assert_eq!(state.log.len(), call);
+        assert_eq!(world.performed().len(), call, "{:?}", world.performed());
+    }
+}

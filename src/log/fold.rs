@@ -1,6 +1,6 @@
 //! The fold: what the records of a thread amount to. Nobody else interprets records.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -191,8 +191,26 @@ impl Folded {
         asked.peek().is_some()
             && asked.all(|question| {
                 let inner = question.task.path.to_depth(depth);
-                self.scope(&inner).is_none_or(|scope| self.is_stuck(scope))
+                self.is_ahead(&inner, &question.task) || self.scope(&inner).is_none_or(|scope| self.is_stuck(scope))
             })
+    }
+
+    /// Whether a task inside the graph at `path` belongs to steps that are not recorded: what is known of it still counts when they are
+    /// made again. Only a call is made again; an input of the thread's own is recorded before its steps.
+    pub(crate) fn is_ahead(&self, path: &Path, task: &TaskId) -> bool {
+        if path.is_root() {
+            return false;
+        }
+        let Some(scope) = self.scope(path) else { return true };
+        if task.path == *path {
+            return task.step > scope.step_due();
+        }
+        let depth = path.frames().len();
+        match task.path.frames().get(depth).map(|frame| frame.step) {
+            Some(Some(step)) => step > scope.step_due(),
+            Some(None) => self.is_ahead(&task.path.to_depth(depth + 1), task),
+            None => false,
+        }
     }
 
     /// Whether nothing in a graph can go on.
@@ -289,10 +307,10 @@ impl Folded {
 
     /// A new input takes the place of everything that was due in its graph.
     fn take_input(&mut self, input: &Input) -> Result<(), FoldError> {
-        // Without a record of the graph it was cut off before its steps were stored: what is known of its tasks still counts.
-        if self.scope(&input.path).is_some() {
-            self.forget(&input.path);
-        }
+        let known = self.facts.journals.keys().chain(self.facts.questions.iter().map(|question| &question.task));
+        let ahead = known.filter(|task| task.path.is_within(&input.path) && self.is_ahead(&input.path, task));
+        let ahead: HashSet<TaskId> = ahead.cloned().collect();
+        self.forget(&input.path, &ahead);
         let position = self.facts.next;
         let outer = if input.shared { input.path.outer() } else { None };
         let shared = outer.and_then(|outer| self.scope(&outer)).map(|outer| outer.state.clone());
@@ -304,16 +322,17 @@ impl Folded {
         Ok(())
     }
 
-    /// Forgets the questions and effects of a graph, and the graphs inside it but for those that keep their state.
-    fn forget(&mut self, path: &Path) {
-        self.facts.questions.retain(|question| !question.task.path.is_within(path));
-        self.facts.journals.retain(|task, _| !task.path.is_within(path));
+    /// Forgets the questions and effects of a graph but for those of some tasks, and the graphs inside it but for those that keep their state.
+    fn forget(&mut self, path: &Path, but: &HashSet<TaskId>) {
+        let is_kept = |task: &TaskId| !task.path.is_within(path) || but.contains(task);
+        self.facts.questions.retain(|question| is_kept(&question.task));
+        self.facts.journals.retain(|task, _| is_kept(task));
         self.inner.retain(|inner, _| inner == path || !inner.is_within(path) || inner.is_continued(path));
     }
 
     /// An edit takes the place of an input that is not applied, and of everything that was due.
     pub(crate) fn give_up(&mut self, path: &Path) {
-        self.forget(path);
+        self.forget(path, &HashSet::new());
         self.facts.end_run();
         if let Some(scope) = self.scope_mut(path) {
             scope.facts.input = None;
