@@ -234,3 +234,20 @@ async fn what_a_later_call_of_a_continued_graph_did_is_not_forgotten_at_the_end_
         assert_eq!(world.performed().len(), call, "{:?}", world.performed());
     }
 }
+
+#[tokio::test]
+async fn a_sum_counts_the_same_whenever_steps_are_stored() {
+    for durability in [Durability::Step, Durability::Behind, Durability::Exit] {
+        let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+        let make = || {
+            let inner = line(&world, "inner", &[("c1", "e"), ("c2", "?")]).build().unwrap();
+            let graph = Graph::new("outer").node("child", inner.shared()).node("other", node(&world, "other", "e"));
+            let graph = graph.edge(START, "child").edge(START, "other").edge("child", END).edge("other", END);
+            at(dir.path(), graph.build().unwrap())
+        };
+        let questions = asked(make().thread("t").durability(durability).run(input().total(100)).await);
+        let state = done(make().thread("t").durability(durability).answer(questions[0].id, Answer::new(5)).await);
+        assert_eq!(state.total, 100 + 11 + 6 + 11, "{durability:?}");
+        assert_eq!(state.log, ["c1(t)", "c2(t)", "other(t)"], "{durability:?}");
+    }
+}

@@ -237,8 +237,10 @@ impl Scope {
     pub(super) fn schedule(&mut self, stepped: &Stepped, position: Position) {
         let facts = &mut self.facts;
         facts.head = Some(Head { position, step: stepped.step, source: stepped.source });
-        if stepped.as_node.is_some() || stepped.squashed.is_some() {
-            // What an edit, or several steps in one, wrote stands as outcomes.
+        if let Some(squashed) = &stepped.squashed {
+            facts.written.clone_from(&squashed.written);
+        } else if stepped.as_node.is_some() {
+            // What an edit wrote stands as outcomes.
             facts.written.iter_mut().for_each(|written| written.extend(&stepped.resolved));
         }
         match (&stepped.as_node, &stepped.squashed) {
