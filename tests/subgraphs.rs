@@ -251,3 +251,44 @@ async fn a_sum_counts_the_same_whenever_steps_are_stored() {
         assert_eq!(state.log, ["c1(t)", "c2(t)", "other(t)"], "{durability:?}");
     }
 }
+
+#[tokio::test]
+async fn a_call_of_a_continued_graph_does_not_push_an_unfinished_one_aside() {
+    for (script, faults) in [("!", [("c2", 1)]), ("?", [("c2", 0)]), ("!y", [("c2", 1)])] {
+        let (world, sums) = (World::of(&faults), |_: &Work, inner: &Work| Work::update().total(inner.total));
+        let inner = line(&world, "inner", &[("c1", "e"), ("c2", script)]).build().unwrap();
+        let child = inner.continued().mapped(down, sums).concurrency(1);
+        let sends = |_: &Work| Ok(["a", "b"].map(|topic| Target::send("child", to_state(topic))).to_vec());
+        let graph = Graph::new("outer").node("child", child).branch(START, ["child"], sends).edge("child", END);
+        let runner = in_memory(graph);
+        let thread = runner.thread("t");
+        let mut outcome = soon(thread.run(input())).await;
+        assert!(!matches!(outcome, Ok(Outcome::Done(_))), "{outcome:?}");
+        for _ in 0..2 {
+            outcome = match thread.questions().await.unwrap().first() {
+                Some(question) => soon(thread.answer(question.id, Answer::new(1))).await,
+                None => soon(thread.resume()).await,
+            };
+        }
+        let sums = done(outcome).total;
+        assert_eq!((world.performed().len(), sums), if script == "?" { (2, 13 + 26) } else { (2, 12 + 24) }, "{script}");
+    }
+}
+
+/// The other of two calls at once is refused, and made when the thread is resumed.
+#[tokio::test]
+async fn two_tasks_cannot_call_one_continued_graph_at_once() {
+    let world = World::of(&[]);
+    let inner = line(&world, "inner", &[("c1", "ey")]).build().unwrap().continued();
+    let sends = |_: &Work| Ok(["a", "b"].map(|topic| Target::send("child", to_state(topic))).to_vec());
+    let graph = Graph::new("outer").node("child", inner.mapped(down, up)).branch(START, ["child"], sends).edge("child", END);
+    let runner = in_memory(graph);
+    let error = soon(runner.thread("t").run(input())).await.unwrap_err();
+    assert!(error.to_string().contains("keeps its state and is at work for another task"), "{error}");
+    assert_eq!(done(soon(runner.thread("t").resume()).await).log, ["c1(a's)", "c1(a's)", "c1(b's)"]);
+    assert_eq!(world.performed().len(), 2, "{:?}", world.performed());
+}
+
+fn to_state(topic: &str) -> serde_json::Value {
+    serde_json::to_value(Work { topic: topic.to_owned(), ..Work::default() }).unwrap()
+}

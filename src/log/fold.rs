@@ -195,6 +195,12 @@ impl Folded {
             })
     }
 
+    /// Whether the graph at `path` is at work for a task, however deep. Of one that keeps its state the path does not tell for which.
+    pub(crate) fn works_for(&self, path: &Path, task: &TaskId) -> bool {
+        let called = path.to_depth(task.path.frames().len() + 1);
+        path.is_inside(task) && self.scope(&called).is_none_or(|scope| scope.facts.caller.as_ref() == Some(task))
+    }
+
     /// Whether a task inside the graph at `path` belongs to steps that are not recorded: what is known of it still counts when they are
     /// made again. Only a call is made again; an input of the thread's own is recorded before its steps.
     pub(crate) fn is_ahead(&self, path: &Path, task: &TaskId) -> bool {
@@ -244,8 +250,10 @@ impl Folded {
             Record::AttemptFailed(failed) => {
                 self.task_mut(&failed.task, "attempt_failed")?.attempts = failed.attempt;
                 // What failed inside may be tried again too.
-                let inside = self.inner.values_mut().filter(|scope| scope.path.is_inside(&failed.task));
-                inside.for_each(Scope::reopen);
+                let inside = self.inner.keys().filter(|path| self.works_for(path, &failed.task));
+                for path in inside.cloned().collect::<Vec<_>>() {
+                    self.scope_mut(&path).into_iter().for_each(Scope::reopen);
+                }
             }
             Record::TaskFailed(failed) => {
                 let task = self.task_mut(&failed.task, "task_failed")?;
