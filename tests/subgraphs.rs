@@ -292,3 +292,24 @@ async fn two_tasks_cannot_call_one_continued_graph_at_once() {
 fn to_state(topic: &str) -> serde_json::Value {
     serde_json::to_value(Work { topic: topic.to_owned(), ..Work::default() }).unwrap()
 }
+
+#[tokio::test]
+async fn going_back_inside_keeps_the_state_of_the_graphs_that_keep_it_there() {
+    let world = World::of(&[]);
+    let kept = line(&world, "kept", &[("k", "e")]).build().unwrap().continued();
+    let graph = Graph::new("inner").node("kept", kept.mapped(down, up)).node("c", node(&world, "c", ""));
+    // kept, c, kept
+    let graph = graph
+        .edge(START, "kept")
+        .edge("kept", "c")
+        .route_to("c", ["kept", END], |s: &Work| if s.log.len() < 4 { "kept" } else { END });
+    let runner = in_memory(chain(Graph::new("outer").node("child", graph.build().unwrap().mapped(down, up)), &["child"]));
+    let thread = runner.thread("t");
+    let state = done(thread.run(input()).await);
+    let inside = thread.inside::<Work>(["child"]);
+    let history = inside.history().await.unwrap();
+    let at = history.iter().rfind(|c| c.next == ["c".into()]).unwrap().position;
+    world.began();
+    assert_eq!(done(thread.at(at).resume().await), state, "the second call finds the state of the first one");
+    assert_eq!(world.began(), "c k c");
+}

@@ -335,7 +335,7 @@ impl Folded {
         let is_kept = |task: &TaskId| !task.path.is_within(path) || but.contains(task);
         self.facts.questions.retain(|question| is_kept(&question.task));
         self.facts.journals.retain(|task, _| is_kept(task));
-        self.inner.retain(|inner, _| inner == path || !inner.is_within(path) || inner.is_continued(path));
+        self.inner.retain(|inner, _| inner == path || !inner.is_within(path) || inner.is_kept_by(path));
     }
 
     /// An edit takes the place of an input that is not applied, and of everything that was due.
@@ -373,7 +373,9 @@ impl Folded {
         self.facts.forks = self.facts.forks.max(forked.branch.0);
         self.facts.questions.clear();
         self.facts.journals.clear();
-        self.inner.retain(|inner, _| place.is_within(inner) || inner.is_continued(&Path::ROOT));
+        let keeps =
+            |inner: &Path| (0..=place.frames().len()).map(|depth| place.to_depth(depth)).any(|outer| inner.is_kept_by(&outer));
+        self.inner.retain(|inner, _| place.is_within(inner) || keeps(inner));
         for scope in std::iter::once(&mut self.root).chain(self.inner.values_mut()) {
             scope.drop_results();
             scope.facts.branch = forked.branch;
