@@ -313,3 +313,19 @@ async fn going_back_inside_keeps_the_state_of_the_graphs_that_keep_it_there() {
     assert_eq!(done(thread.at(at).resume().await), state, "the second call finds the state of the first one");
     assert_eq!(world.began(), "c k c");
 }
+
+#[tokio::test]
+async fn two_nodes_that_set_one_field_outside_are_in_conflict() {
+    let say = |text: &'static str| move || async move { Ok(Next::to_parent(Work::update().topic(text))) };
+    let inner = Graph::<Work>::new("inner")
+        .node("a", say("a"))
+        .node("b", say("b"))
+        .edge(START, "a")
+        .edge(START, "b")
+        .edge("a", END)
+        .edge("b", END);
+    let runner = in_memory(chain(Graph::new("outer").node("child", inner.build().unwrap().mapped(down, up)), &["child"]));
+    let error = runner.thread("t").run(input()).await.unwrap_err();
+    assert_eq!(error.code(), "merge-conflict", "{error}");
+    assert_eq!(runner.thread("t").state().await.unwrap().values.topic, "t");
+}
