@@ -329,3 +329,50 @@ async fn two_nodes_that_set_one_field_outside_are_in_conflict() {
     assert_eq!(error.code(), "merge-conflict", "{error}");
     assert_eq!(runner.thread("t").state().await.unwrap().values.topic, "t");
 }
+
+#[tokio::test]
+async fn a_step_that_cannot_be_merged_leaves_the_graph_as_it_was() {
+    for (way, durability) in [
+        (None, Durability::Step),
+        (None, Durability::Exit),
+        (Some(Way::Shared), Durability::Step),
+        (Some(Way::Shared), Durability::Exit),
+    ] {
+        let (world, dir) = (World::of(&[("small", 1)]), tempfile::tempdir().unwrap());
+        let make = || {
+            let small = |name: &'static str, world: &Arc<World>| {
+                let world = Arc::clone(world);
+                move || {
+                    let world = Arc::clone(&world);
+                    async move {
+                        world.began.lock().unwrap().push(name.to_owned());
+                        Ok(Work::update().push_log(name).small(200))
+                    }
+                }
+            };
+            let graph = Graph::<Work>::new("g").node("first", node(&world, "first", "")).edge(START, "first");
+            let graph = graph.node("a", small("a", &world)).node("b", small("b", &world));
+            let graph = graph.edge("first", "a").edge("first", "b").edge("a", END).edge("b", END).build().unwrap();
+            let graph = way
+                .map_or(graph.clone(), |way| chain(embed(way, Graph::new("outer"), "child", graph), &["child"]).build().unwrap());
+            at(dir.path(), graph)
+        };
+        for _ in 0..3 {
+            let runner = make();
+            let thread = runner.thread("t").durability(durability);
+            let error = thread.run_once(input()).await.unwrap_err();
+            assert_eq!(error.code(), "merge-conflict", "{error}");
+            let state = thread.state().await.expect("it is readable");
+            assert_eq!(state.status, ThreadStatus::Failed);
+            let (log, next) = match way {
+                Some(_) => {
+                    let inside = thread.inside::<Work>(["child"]).state().await.unwrap();
+                    (inside.values.log.clone(), inside.next)
+                }
+                None => (state.values.log.clone(), state.next),
+            };
+            assert_eq!(log, ["first(t)"], "{way:?} {durability:?} {next:?}");
+        }
+        assert_eq!(world.began(), "first a b", "{way:?} {durability:?}");
+    }
+}

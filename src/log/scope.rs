@@ -259,15 +259,18 @@ impl Scope {
         }
     }
 
-    /// The state with the results that are pending in the open step. Results that are in conflict are left out.
+    /// The state with the results that are pending in the open step. Results that cannot be merged are left out.
     pub(crate) fn live(&self, position: Position) -> Result<StateCell, FoldError> {
         let done: Vec<_> = self.results().into_iter().filter(|done| !done.to_parent).collect();
         let writes: Vec<_> = done.iter().map(|done| (&done.task, &*done.changes)).collect();
         let Ok(resolved) = resolve(&self.kind.schema, self.state.object(), &writes) else { return Ok(self.state.clone()) };
         let merged: Vec<_> = done.iter().map(|d| TaskRef { node: d.task.node.clone(), send: d.task.send }).collect();
         let mut live = self.clone();
-        live.merge(&merged, &resolved, position)?;
-        Ok(live.state)
+        match live.merge(&merged, &resolved, position) {
+            // The merge was refused, and what it would have made is no state.
+            Err(FoldError::State(_)) => Ok(self.state.clone()),
+            merged => merged.map(|()| live.state),
+        }
     }
 
     /// What the graph wrote since it was called, as one update of the state it shares: what was added stays an addition, what was
