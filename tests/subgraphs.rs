@@ -131,6 +131,7 @@ enum Way {
     Called,
 }
 
+const DURABILITIES: [Durability; 3] = [Durability::Step, Durability::Behind, Durability::Exit];
 const WAYS: [Way; 3] = [Way::Shared, Way::Mapped, Way::Called];
 
 fn down(outer: &Work) -> WorkUpdate {
@@ -196,7 +197,7 @@ async fn soon<T>(work: impl Future<Output = T>) -> T {
 
 #[tokio::test]
 async fn a_graph_whose_entry_failed_begins_when_the_thread_is_resumed() {
-    for durability in [Durability::Step, Durability::Behind, Durability::Exit] {
+    for durability in DURABILITIES {
         let (world, dir) = (World::of(&[("entry", 1)]), tempfile::tempdir().unwrap());
         let make = || {
             let entry = Arc::clone(&world);
@@ -237,7 +238,7 @@ async fn what_a_later_call_of_a_continued_graph_did_is_not_forgotten_at_the_end_
 
 #[tokio::test]
 async fn a_sum_counts_the_same_whenever_steps_are_stored() {
-    for durability in [Durability::Step, Durability::Behind, Durability::Exit] {
+    for durability in DURABILITIES {
         let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
         let make = || {
             let inner = line(&world, "inner", &[("c1", "e"), ("c2", "?")]).build().unwrap();
@@ -374,5 +375,55 @@ async fn a_step_that_cannot_be_merged_leaves_the_graph_as_it_was() {
             assert_eq!(log, ["first(t)"], "{way:?} {durability:?} {next:?}");
         }
         assert_eq!(world.began(), "first a b", "{way:?} {durability:?}");
+    }
+}
+
+/// before -> child(c1 -> c2 -> c3) -> after, where something goes wrong at c2 or behind it: what was finished inside is not done again.
+#[tokio::test]
+async fn after_a_failure_inside_only_what_failed_runs_again() {
+    let cases = [("!", "c2", "node-failed"), ("e!", "c2", "node-failed"), ("", "route", "route"), ("", "steps", "step-limit")];
+    for (script, fault, code) in cases {
+        for (way, durability) in WAYS.into_iter().flat_map(|way| DURABILITIES.map(|durability| (way, durability))) {
+            let (world, dir) = (World::of(&[(fault, 1)]), tempfile::tempdir().unwrap());
+            let make = || {
+                let route = Arc::clone(&world);
+                let graph =
+                    Graph::<Work>::new("inner").node("c1", node(&world, "c1", "e")).node("c2", node(&world, "c2", script));
+                let graph = graph.node("c3", node(&world, "c3", "")).edge(START, "c1").edge("c1", "c2").edge("c3", END);
+                let graph = graph.route_to("c2", ["c3"], move |_| if route.fault("route") { "nowhere" } else { "c3" });
+                at(dir.path(), around(way, &world, graph.build().unwrap()))
+            };
+            let what = format!("{script} {fault} {way:?} {durability:?}");
+            let runner = make();
+            let steps = if fault == "steps" { 2 } else { 100 };
+            let error = runner.thread("t").durability(durability).steps_max(steps).run(input()).await.unwrap_err();
+            assert_eq!(error.code(), code, "{what}: {error}");
+            let state = runner.thread("t").state().await.unwrap();
+            assert_eq!(
+                (state.status, &state.next[0], state.tasks[0].error.as_deref()),
+                (ThreadStatus::Failed, &"child".into(), Some(code)),
+                "{what}"
+            );
+            let inside = runner.thread("t").inside::<Work>(["child"]).state().await.unwrap();
+            assert_eq!(
+                inside.values.log.last().map(|entry| &entry[..2]),
+                Some(if code == "node-failed" { "c1" } else { "c2" }),
+                "{what}"
+            );
+            world.began();
+            drop(runner);
+            let state = done(make().thread("t").durability(durability).resume().await);
+            let topic = if way == Way::Shared { "t" } else { "t's" };
+            let log = [
+                "before(t)".to_owned(),
+                format!("c1({topic})"),
+                format!("c2({topic})"),
+                format!("c3({topic})"),
+                "after(t)".to_owned(),
+            ];
+            assert_eq!(state.log, log, "{what}");
+            assert_eq!(world.began(), if code == "node-failed" { "c2 c3 after" } else { "c3 after" }, "{what}");
+            assert_eq!(world.performed().len(), 2 + script.matches('e').count(), "{what}: {:?}", world.performed());
+        }
     }
 }

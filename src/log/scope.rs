@@ -217,7 +217,6 @@ impl Scope {
                 return Err(FoldError::Misplaced { position, what: "stepped" });
             };
             self.apply_unless(&done.changes, resolved)?;
-            self.facts.written.iter_mut().for_each(|written| written.extend(&done.changes));
         }
         self.apply_unless(resolved, &[])
     }
@@ -235,6 +234,13 @@ impl Scope {
 
     /// What comes next. The second half of a `stepped`, but for what concerns the thread.
     pub(super) fn schedule(&mut self, stepped: &Stepped, position: Position) {
+        // Only now is the step made for certain.
+        if let Some(mut written) = self.facts.written.take() {
+            let merged = stepped.merged.iter().filter_map(|task| self.place_of(&task.node, task.send));
+            let done = merged.filter_map(|index| self.facts.tasks[index].result());
+            done.for_each(|done| written.extend(&done.changes));
+            self.facts.written = Some(written);
+        }
         let facts = &mut self.facts;
         facts.head = Some(Head { position, step: stepped.step, source: stepped.source });
         if let Some(squashed) = &stepped.squashed {
