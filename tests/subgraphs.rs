@@ -38,7 +38,8 @@ struct Other {
 /// What really happened outside, and what is to go wrong there. It outlives runners and stores.
 #[derive(Default)]
 struct World {
-    began: Mutex<Vec<String>>,
+    /// Names of nodes, and their tasks.
+    began: Mutex<Vec<(String, String)>>,
     performed: Mutex<Vec<String>>,
     /// How often something goes wrong at that node.
     faults: Mutex<HashMap<String, u32>>,
@@ -61,7 +62,8 @@ impl World {
 
     /// Everything that began since it was last asked.
     fn began(&self) -> String {
-        std::mem::take(&mut *self.began.lock().unwrap()).join(" ")
+        let began = std::mem::take(&mut *self.began.lock().unwrap());
+        began.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
     }
 
     /// Everything that was performed.
@@ -77,13 +79,13 @@ fn node(world: &Arc<World>, name: &str, script: &str) -> Node<Work> {
     let run = move |s: View<Work>, ctx: Context| {
         let (world, name, script) = (Arc::clone(&world), name.clone(), script.clone());
         async move {
-            world.began.lock().unwrap().push(name.clone());
-            let mut n = 1;
+            world.began.lock().unwrap().push((name.clone(), ctx.task().to_string()));
+            let (mut n, mut effects) = (1, 0);
             for does in script.chars() {
                 match does {
                     'e' | 'h' => {
                         let perform = |_| async {
-                            world.performed.lock().unwrap().push(format!("{}{name}", ctx.task().path));
+                            world.performed.lock().unwrap().push(format!("{}/{effects}", ctx.task()));
                             if does == 'h' && world.fault(&name) {
                                 world.hangs.notify_one();
                                 std::future::pending::<()>().await;
@@ -91,6 +93,7 @@ fn node(world: &Arc<World>, name: &str, script: &str) -> Node<Work> {
                             Ok(10)
                         };
                         n += ctx.effect("e", perform).await?;
+                        effects += 1;
                     }
                     '?' => n += ctx.ask("n", Ask::<i64>::new(format!("{name}: how many?"))).await?,
                     '!' if world.fault(&name) => return Err(NodeError::new("broken").deterministic()),
@@ -346,7 +349,7 @@ async fn a_step_that_cannot_be_merged_leaves_the_graph_as_it_was() {
                 move || {
                     let world = Arc::clone(&world);
                     async move {
-                        world.began.lock().unwrap().push(name.to_owned());
+                        world.began.lock().unwrap().push((name.to_owned(), String::new()));
                         Ok(Work::update().push_log(name).small(200))
                     }
                 }
@@ -426,4 +429,160 @@ async fn after_a_failure_inside_only_what_failed_runs_again() {
             assert_eq!(world.performed().len(), 2 + script.matches('e').count(), "{what}: {:?}", world.performed());
         }
     }
+}
+
+/// Keeps every append, to begin again behind any of them.
+#[derive(Debug, Default)]
+struct Kept {
+    inner: MemoryStore,
+    appends: Arc<Mutex<Vec<Vec<Record>>>>,
+}
+
+impl Kept {
+    /// What another process finds that begins behind these appends.
+    async fn cut(appends: &[Vec<Record>]) -> Self {
+        let (store, mut expected) = (Self::default(), Position(0));
+        for records in appends {
+            let (thread, records, count) = (ThreadName::new("t").unwrap(), records.clone(), records.len() as u64);
+            let (status, at) = (ThreadStatus::Running, ferrata::clock::Timestamp(1));
+            store.append(Append { thread, expected, records, snapshot: None, status, at }).await.unwrap();
+            expected.0 += count;
+        }
+        store
+    }
+}
+
+impl Store for Kept {
+    fn append(&self, append: Append) -> Pending<'_, Appended> {
+        self.appends.lock().unwrap().push(append.records.clone());
+        self.inner.append(append)
+    }
+    fn load<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, Loaded> {
+        self.inner.load(thread)
+    }
+    fn read<'a>(&'a self, thread: &'a ThreadName, from: Position) -> Pending<'a, Vec<Entry>> {
+        self.inner.read(thread, from)
+    }
+    fn threads<'a>(&'a self, after: Option<&'a ThreadName>, limit: usize) -> Pending<'a, Vec<ThreadInfo>> {
+        self.inner.threads(after, limit)
+    }
+    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
+        self.inner.delete(thread)
+    }
+}
+
+/// Numbers from a seed.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % n
+    }
+}
+
+/// Two or three layers of one or two nodes, some of which are graphs of that kind again.
+fn nested(dice: &mut Dice, world: &Arc<World>, prefix: &str, depth: u64) -> GraphBuilder<Work> {
+    let mut graph = Graph::<Work>::new(if prefix.is_empty() { "outer" } else { prefix });
+    let mut layer = vec![START.to_owned()];
+    for row in 0..1 + dice.below(2) {
+        let names: Vec<String> = (0..1 + dice.below(2)).map(|n| format!("{prefix}{row}{n}")).collect();
+        for name in &names {
+            if depth > 0 && dice.below(2) == 0 {
+                let way = WAYS[dice.below(3) as usize];
+                let inner = nested(dice, world, &format!("{name}."), depth - 1).build().unwrap();
+                let inner = match dice.below(3) {
+                    0 if way != Way::Shared => inner.continued(),
+                    1 => inner.unstored(),
+                    _ => inner,
+                };
+                graph = embed(way, graph, name, inner);
+            } else {
+                let script = ["", "e", "?", "~", "!", "e?e", "e!e"][dice.below(7) as usize];
+                world.faults.lock().unwrap().insert(name.clone(), 1);
+                graph = graph.node(name, node(world, name, script).retry(Retry::transient(3).first_delay(Duration::ZERO)));
+            }
+        }
+        for from in &layer {
+            graph = names.iter().fold(graph, |graph, name| graph.edge(from, name));
+        }
+        layer = names;
+    }
+    let last = format!("{prefix}last");
+    graph = layer.iter().fold(graph.node(&last, node(world, &last, "")), |graph, from| graph.edge(from, &last));
+    let (first, rounds) = (format!("{prefix}00"), if prefix.is_empty() { 2 } else { 1 });
+    let to = first.clone();
+    graph.route_to(&last, [&*first, END], move |s: &Work| {
+        let ended = s.log.iter().filter(|entry| entry.starts_with("last(")).count();
+        if ended < rounds && rounds > 1 { to.clone() } else { END.to_owned() }
+    })
+}
+
+/// Goes on until the thread is done: resumes after failures, answers what is asked.
+async fn finish(runner: &Runner<Work>, durability: Durability) -> Work {
+    let thread = runner.thread("t").durability(durability);
+    let mut result = thread.run_once(input()).await;
+    for _ in 0..200 {
+        result = match result {
+            Ok(Outcome::Done(state)) => {
+                assert_eq!(*thread.state().await.unwrap().values, *state, "the fold of the log is the live state");
+                return (*state).clone();
+            }
+            Ok(Outcome::Waiting(questions)) => {
+                let question = &questions[0];
+                let answer = if question.is_doubt() { Answer::performed(10) } else { Answer::new(question.text.len()) };
+                thread.answer(question.id, answer).await
+            }
+            Ok(Outcome::Suspended(why)) => panic!("{why}"),
+            Err(error) if error.code() == "node-failed" => thread.resume().await,
+            Err(error) => panic!("{error}"),
+        };
+    }
+    panic!("it does not end");
+}
+
+#[tokio::test]
+async fn random_graphs_inside_each_other_continued_from_behind_every_append_end_like_the_undisturbed_run() {
+    let one = std::env::var("FERRATA_SEED").ok().and_then(|seed| seed.parse().ok());
+    let mut depths = 0;
+    for seed in one.map_or(0..8, |seed| seed..seed + 1) {
+        for durability in DURABILITIES {
+            let world = World::of(&[]);
+            let (store, graph) = (Kept::default(), nested(&mut Dice(seed), &world, "", 2).build().unwrap());
+            let kept = Arc::clone(&store.appends);
+            let undisturbed = soon(finish(&Runner::new(graph, store), durability)).await;
+            let (appends, first) = (kept.lock().unwrap().clone(), world.performed());
+            assert_eq!(first.iter().collect::<HashSet<_>>().len(), first.len(), "seed {seed} {durability:?}: twice in {first:?}");
+            for cut in 0..=appends.len() {
+                let (mut tasks, mut effects) = (HashSet::new(), HashSet::new());
+                for record in appends[..cut].iter().flatten() {
+                    match record {
+                        Record::TaskDone(done) => _ = tasks.insert(done.task.to_string()),
+                        Record::EffectDone(done) => {
+                            _ = effects.insert(format!("{}/{}", done.effect.task, done.effect.occurrence))
+                        }
+                        _ => {}
+                    }
+                }
+                let (world, store) = (World::of(&[]), Kept::cut(&appends[..cut]).await);
+                let graph = nested(&mut Dice(seed), &world, "", 2).build().unwrap();
+                let what = format!("seed {seed}, {durability:?}, cut behind append {cut}");
+                let end = soon(finish(&Runner::new(graph, store), durability)).await;
+                assert_eq!(end, undisturbed, "{what}");
+                let twice: Vec<_> = world.performed().into_iter().filter(|effect| effects.contains(effect)).collect();
+                assert!(twice.is_empty(), "{what}: recorded and performed again: {twice:?}");
+                let again: Vec<_> = world
+                    .began
+                    .lock()
+                    .unwrap()
+                    .iter()
+                    .map(|(_, task)| task.clone())
+                    .filter(|task| tasks.contains(task))
+                    .collect();
+                assert!(again.is_empty(), "{what}: recorded and run again: {again:?}");
+                depths = depths.max(tasks.iter().map(|task| task.matches('/').count()).max().unwrap_or(0));
+            }
+        }
+    }
+    assert!(one.is_some() || depths == 2, "{depths}");
 }
