@@ -268,9 +268,9 @@ impl Path {
         }
     }
 
-    /// Whether the graphs between `outer` and this one keep their state between calls.
-    pub(crate) fn is_continued(&self, outer: &Self) -> bool {
-        self.frames()[outer.frames().len().min(self.frames().len())..].iter().all(|frame| frame.step.is_none())
+    /// Whether it lies inside `outer`, and all graphs in between keep their state between calls.
+    pub(crate) fn is_kept_by(&self, outer: &Self) -> bool {
+        self.is_within(outer) && self.frames()[outer.frames().len()..].iter().all(|frame| frame.step.is_none())
     }
 
     /// A graph inside this one.

@@ -1,6 +1,6 @@
 //! The fold: what the records of a thread amount to. Nobody else interprets records.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -191,8 +191,32 @@ impl Folded {
         asked.peek().is_some()
             && asked.all(|question| {
                 let inner = question.task.path.to_depth(depth);
-                self.scope(&inner).is_none_or(|scope| self.is_stuck(scope))
+                self.is_ahead(&inner, &question.task) || self.scope(&inner).is_none_or(|scope| self.is_stuck(scope))
             })
+    }
+
+    /// Whether the graph at `path` is at work for a task, however deep. Of one that keeps its state the path does not tell for which.
+    pub(crate) fn works_for(&self, path: &Path, task: &TaskId) -> bool {
+        let called = path.to_depth(task.path.frames().len() + 1);
+        path.is_inside(task) && self.scope(&called).is_none_or(|scope| scope.facts.caller.as_ref() == Some(task))
+    }
+
+    /// Whether a task inside the graph at `path` belongs to steps that are not recorded: what is known of it still counts when they are
+    /// made again. Only a call is made again; an input of the thread's own is recorded before its steps.
+    pub(crate) fn is_ahead(&self, path: &Path, task: &TaskId) -> bool {
+        if path.is_root() {
+            return false;
+        }
+        let Some(scope) = self.scope(path) else { return true };
+        if task.path == *path {
+            return task.step > scope.step_due();
+        }
+        let depth = path.frames().len();
+        match task.path.frames().get(depth).map(|frame| frame.step) {
+            Some(Some(step)) => step > scope.step_due(),
+            Some(None) => self.is_ahead(&task.path.to_depth(depth + 1), task),
+            None => false,
+        }
     }
 
     /// Whether nothing in a graph can go on.
@@ -226,8 +250,10 @@ impl Folded {
             Record::AttemptFailed(failed) => {
                 self.task_mut(&failed.task, "attempt_failed")?.attempts = failed.attempt;
                 // What failed inside may be tried again too.
-                let inside = self.inner.values_mut().filter(|scope| scope.path.is_inside(&failed.task));
-                inside.for_each(Scope::reopen);
+                let inside = self.inner.keys().filter(|path| self.works_for(path, &failed.task));
+                for path in inside.cloned().collect::<Vec<_>>() {
+                    self.scope_mut(&path).into_iter().for_each(Scope::reopen);
+                }
             }
             Record::TaskFailed(failed) => {
                 let task = self.task_mut(&failed.task, "task_failed")?;
@@ -289,10 +315,10 @@ impl Folded {
 
     /// A new input takes the place of everything that was due in its graph.
     fn take_input(&mut self, input: &Input) -> Result<(), FoldError> {
-        // Without a record of the graph it was cut off before its steps were stored: what is known of its tasks still counts.
-        if self.scope(&input.path).is_some() {
-            self.forget(&input.path);
-        }
+        let known = self.facts.journals.keys().chain(self.facts.questions.iter().map(|question| &question.task));
+        let ahead = known.filter(|task| task.path.is_within(&input.path) && self.is_ahead(&input.path, task));
+        let ahead: HashSet<TaskId> = ahead.cloned().collect();
+        self.forget(&input.path, &ahead);
         let position = self.facts.next;
         let outer = if input.shared { input.path.outer() } else { None };
         let shared = outer.and_then(|outer| self.scope(&outer)).map(|outer| outer.state.clone());
@@ -304,16 +330,17 @@ impl Folded {
         Ok(())
     }
 
-    /// Forgets the questions and effects of a graph, and the graphs inside it but for those that keep their state.
-    fn forget(&mut self, path: &Path) {
-        self.facts.questions.retain(|question| !question.task.path.is_within(path));
-        self.facts.journals.retain(|task, _| !task.path.is_within(path));
-        self.inner.retain(|inner, _| inner == path || !inner.is_within(path) || inner.is_continued(path));
+    /// Forgets the questions and effects of a graph but for those of some tasks, and the graphs inside it but for those that keep their state.
+    fn forget(&mut self, path: &Path, but: &HashSet<TaskId>) {
+        let is_kept = |task: &TaskId| !task.path.is_within(path) || but.contains(task);
+        self.facts.questions.retain(|question| is_kept(&question.task));
+        self.facts.journals.retain(|task, _| is_kept(task));
+        self.inner.retain(|inner, _| inner == path || !inner.is_within(path) || inner.is_kept_by(path));
     }
 
     /// An edit takes the place of an input that is not applied, and of everything that was due.
     pub(crate) fn give_up(&mut self, path: &Path) {
-        self.forget(path);
+        self.forget(path, &HashSet::new());
         self.facts.end_run();
         if let Some(scope) = self.scope_mut(path) {
             scope.facts.input = None;
@@ -346,7 +373,9 @@ impl Folded {
         self.facts.forks = self.facts.forks.max(forked.branch.0);
         self.facts.questions.clear();
         self.facts.journals.clear();
-        self.inner.retain(|inner, _| place.is_within(inner) || inner.is_continued(&Path::ROOT));
+        let keeps =
+            |inner: &Path| (0..=place.frames().len()).map(|depth| place.to_depth(depth)).any(|outer| inner.is_kept_by(&outer));
+        self.inner.retain(|inner, _| place.is_within(inner) || keeps(inner));
         for scope in std::iter::once(&mut self.root).chain(self.inner.values_mut()) {
             scope.drop_results();
             scope.facts.branch = forked.branch;

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use super::parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
 use super::question::Question;
+use super::scope::Written;
 use crate::clock::Timestamp;
 use crate::error::Failure;
 use crate::id::{BranchId, EffectId, NodeName, Path, Position, QuestionId, RunId, StepNumber, TaskId, ThreadName};
@@ -351,12 +352,15 @@ pub struct Stepped {
 }
 
 /// What a step that stands for several of them no longer shows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Squashed {
     /// How many steps.
     pub steps: u64,
     /// The nodes that ran in the last one.
     pub last: Vec<NodeName>,
+    /// What a graph that shares the state of another one wrote since it was called.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) written: Option<Written>,
 }
 
 /// How a run ended.

@@ -217,7 +217,6 @@ impl Scope {
                 return Err(FoldError::Misplaced { position, what: "stepped" });
             };
             self.apply_unless(&done.changes, resolved)?;
-            self.facts.written.iter_mut().for_each(|written| written.extend(&done.changes));
         }
         self.apply_unless(resolved, &[])
     }
@@ -235,10 +234,19 @@ impl Scope {
 
     /// What comes next. The second half of a `stepped`, but for what concerns the thread.
     pub(super) fn schedule(&mut self, stepped: &Stepped, position: Position) {
+        // Only now is the step made for certain.
+        if let Some(mut written) = self.facts.written.take() {
+            let merged = stepped.merged.iter().filter_map(|task| self.place_of(&task.node, task.send));
+            let done = merged.filter_map(|index| self.facts.tasks[index].result());
+            done.for_each(|done| written.extend(&done.changes));
+            self.facts.written = Some(written);
+        }
         let facts = &mut self.facts;
         facts.head = Some(Head { position, step: stepped.step, source: stepped.source });
-        if stepped.as_node.is_some() || stepped.squashed.is_some() {
-            // What an edit, or several steps in one, wrote stands as outcomes.
+        if let Some(squashed) = &stepped.squashed {
+            facts.written.clone_from(&squashed.written);
+        } else if stepped.as_node.is_some() {
+            // What an edit wrote stands as outcomes.
             facts.written.iter_mut().for_each(|written| written.extend(&stepped.resolved));
         }
         match (&stepped.as_node, &stepped.squashed) {
@@ -257,15 +265,18 @@ impl Scope {
         }
     }
 
-    /// The state with the results that are pending in the open step. Results that are in conflict are left out.
+    /// The state with the results that are pending in the open step. Results that cannot be merged are left out.
     pub(crate) fn live(&self, position: Position) -> Result<StateCell, FoldError> {
         let done: Vec<_> = self.results().into_iter().filter(|done| !done.to_parent).collect();
         let writes: Vec<_> = done.iter().map(|done| (&done.task, &*done.changes)).collect();
         let Ok(resolved) = resolve(&self.kind.schema, self.state.object(), &writes) else { return Ok(self.state.clone()) };
         let merged: Vec<_> = done.iter().map(|d| TaskRef { node: d.task.node.clone(), send: d.task.send }).collect();
         let mut live = self.clone();
-        live.merge(&merged, &resolved, position)?;
-        Ok(live.state)
+        match live.merge(&merged, &resolved, position) {
+            // The merge was refused, and what it would have made is no state.
+            Err(FoldError::State(_)) => Ok(self.state.clone()),
+            merged => merged.map(|()| live.state),
+        }
     }
 
     /// What the graph wrote since it was called, as one update of the state it shares: what was added stays an addition, what was

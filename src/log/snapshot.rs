@@ -42,9 +42,9 @@ impl ScopeSnapshot {
 }
 
 impl Snapshot {
-    /// Everything that the records before `next` yield, but for the graphs that `is_stored` says nothing is kept of.
-    pub(crate) fn of(folded: &Folded, next: Position, is_stored: impl Fn(&Path) -> bool) -> Result<Self, StateError> {
-        let inner = folded.inner.iter().filter(|(path, _)| is_stored(path));
+    /// Everything that the records before `next` yield.
+    pub(crate) fn of(folded: &Folded, next: Position) -> Result<Self, StateError> {
+        let inner = folded.inner.iter();
         Ok(Self {
             facts: Facts { next, ..folded.facts.clone() },
             graph: ScopeSnapshot::of(&folded.root)?,

@@ -46,7 +46,8 @@ pub(crate) fn squash(kept: Vec<Record>, folded: &Folded) -> Vec<Record> {
             Record::Input(call) if input == Some(place) => records.push(Record::Input(Input { unlisted: true, ..call })),
             Record::Stepped(stepped) if place == step => {
                 let ran = stepped.merged.iter().map(|task| task.node.clone()).collect();
-                let (resolved, squashed) = (scope.applied.clone().unwrap_or_default(), Some(Squashed { steps, last: ran }));
+                let resolved = scope.applied.clone().unwrap_or_default();
+                let squashed = Some(Squashed { steps, last: ran, written: scope.facts.written.clone() });
                 records.push(Record::Stepped(Box::new(Stepped { merged: Vec::new(), resolved, squashed, ..*stepped })));
             }
             record if place >= step => records.push(record),

@@ -68,7 +68,7 @@ impl Machine {
             return refuse(format!("the state of the graph \"{key}\" is {name}; call it with that type"));
         }
         let path = task.path.inner(frame(&call, &task, subgraph.keeps));
-        if self.inner.contains_key(&path) {
+        if self.inner.contains_key(&path) || self.is_called_by_another(&path, &task) {
             return refuse(format!(
                 "the graph \"{key}\" keeps its state and is at work for another task; call it one after the other"
             ));
@@ -84,10 +84,13 @@ impl Machine {
         {
             return refuse(format!("the input of the graph \"{key}\" cannot be applied: {error}"));
         }
+        // An input that could not be applied the last time still has to be.
+        let is_begun = self.folded.scope(&path).is_some_and(|scope| scope.facts.input.is_none());
         self.waits_for_call(&call.place, true);
         self.inner.insert(path.clone(), Motion::new(shape, tasks.unwrap_or(0)));
         let begun = match tasks {
-            Some(_) => Ok(()),
+            Some(_) if is_begun => Ok(()),
+            Some(_) => self.merge_step(&path)?,
             None => {
                 let (changes, shared) = match call.input {
                     CallInput::Changes(changes) => (changes, false),
@@ -98,7 +101,7 @@ impl Machine {
         };
         match begun {
             Err(failure) => self.call_ends(&path, Ending::Failed(failure))?,
-            Ok(()) if tasks.is_none() && self.stops_here(&path) => self.call_ends(&path, Ending::Paused)?,
+            Ok(()) if !(tasks.is_some() && is_begun) && self.stops_here(&path) => self.call_ends(&path, Ending::Paused)?,
             Ok(()) => self.proceed(&path, env)?,
         }
         Ok(Ok(path))
@@ -128,6 +131,13 @@ impl Machine {
         Ok(())
     }
 
+    /// Whether another task called the graph and has no result yet: it has to find it as it left it.
+    fn is_called_by_another(&self, path: &Path, task: &TaskId) -> bool {
+        let caller = self.folded.scope(path).and_then(|scope| scope.facts.caller.as_ref()).filter(|caller| *caller != task);
+        let found = caller.and_then(|caller| self.folded.find(caller));
+        found.is_some_and(|(outer, index)| outer.facts.tasks[index].result().is_none())
+    }
+
     /// A task that waits for a graph is not at work.
     fn waits_for_call(&mut self, place: &Place, begins: bool) {
         let Some(motion) = self.motion_mut(&place.path) else { return };
@@ -143,7 +153,7 @@ impl Machine {
 
     /// A task has ended: nobody waits any more for the graphs that it called.
     pub(super) fn cut_off(&mut self, task: &TaskId) {
-        let inside: Vec<Path> = self.inner.keys().filter(|path| path.is_inside(task)).cloned().collect();
+        let inside: Vec<Path> = self.inner.keys().filter(|path| self.folded.works_for(path, task)).cloned().collect();
         for path in inside {
             if let Some(motion) = self.inner.remove(&path) {
                 self.at_work -= motion.at_work();

@@ -43,7 +43,7 @@ impl Machine {
     /// person. True if there was one.
     pub(super) fn doubt(&mut self, task: &TaskId, why: &Doubt, env: &Env<'_>) -> Step<bool> {
         let mut tasks: Vec<TaskId> = vec![task.clone()];
-        tasks.extend(self.folded.facts.journals.keys().filter(|known| known.path.is_inside(task)).cloned());
+        tasks.extend(self.folded.facts.journals.keys().filter(|known| self.folded.works_for(&known.path, task)).cloned());
         tasks.sort();
         self.doubt_all(&tasks, why, env)
     }

@@ -26,7 +26,7 @@ use crate::id::{NodeName, Path, StepNumber, TaskId, ThreadName};
 use crate::log::{
     Doubt, Durability, Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, Scope, Target, TaskStatus,
 };
-use crate::state::{Change, StateError};
+use crate::state::{Change, StateError, resolve};
 use motion::{Live, Motion};
 
 pub(crate) use answer::{AnswerRefusal, GivenAnswer};
@@ -226,9 +226,9 @@ impl Machine {
         self.at_work
     }
 
-    /// Whether what is in memory is what the records yield.
+    /// Whether what is in memory is what the records yield. While a graph whose steps are not recorded is at work it is ahead of them.
     pub(crate) fn is_true_to_the_log(&self) -> bool {
-        self.spoiled.is_empty()
+        self.spoiled.is_empty() && self.folded.inner.keys().all(|path| self.is_stored(path))
     }
 
     /// Whether the steps of the graph at `path` are recorded.
@@ -377,7 +377,24 @@ impl Machine {
         if !tasks.iter().all(|task| matches!(task.status, TaskStatus::Done(_))) {
             return Some(Ending::Suspended);
         }
-        if path.is_root() { None } else { handed(scope) }
+        self.handed(scope)
+    }
+
+    /// What a finished step says to the graph outside, if one of its nodes did. The step is not merged then.
+    fn handed(&self, scope: &Scope) -> Option<Ending> {
+        let outer = self.folded.scope(&scope.path.outer()?)?;
+        let to_parent: Vec<_> = scope.results().into_iter().filter(|done| done.to_parent).collect();
+        if to_parent.is_empty() {
+            return None;
+        }
+        let writes: Vec<_> = to_parent.iter().map(|done| (format!("\"{}\"", done.task.node), &*done.changes)).collect();
+        // For the graph outside they become one update.
+        if let Err(source) = resolve(&outer.kind.schema, outer.state.object(), &writes) {
+            return Some(Ending::Failed(RunFailure::Merge { step: scope.step_due(), source }));
+        }
+        let changes = to_parent.iter().flat_map(|done| done.changes.clone()).collect();
+        let goto = to_parent.iter().flat_map(|done| done.goto.clone().unwrap_or_default()).collect();
+        Some(Ending::Handed { changes, goto })
     }
 
     /// The limit of steps that is used up, where another step would have to begin.
@@ -467,15 +484,4 @@ impl Machine {
         self.commands.push(Command::End(ending));
         Ok(())
     }
-}
-
-/// What a finished step says to the graph outside, if one of its nodes did. The step is not merged then.
-fn handed(scope: &Scope) -> Option<Ending> {
-    let to_parent: Vec<_> = scope.results().into_iter().filter(|done| done.to_parent).collect();
-    if to_parent.is_empty() {
-        return None;
-    }
-    let changes = to_parent.iter().flat_map(|done| done.changes.clone()).collect();
-    let goto = to_parent.iter().flat_map(|done| done.goto.clone().unwrap_or_default()).collect();
-    Some(Ending::Handed { changes, goto })
 }

@@ -38,6 +38,8 @@ impl Machine {
         let applied = scope.applied.as_ref().map_or(0, Vec::len);
         match scope.merge(&merged, &resolved, position) {
             Err(FoldError::State(source)) => {
+                // The step was not made.
+                scope.applied.iter_mut().for_each(|changes| changes.truncate(applied));
                 let failure = RunFailure::Merge { step, source };
                 self.spoil(path, &failure);
                 return Ok(Err(failure));
@@ -47,7 +49,6 @@ impl Machine {
         let next = match next(&shape, scope, &done, before.as_ref(), input.is_some()) {
             Ok(next) => next.finish(&shape),
             Err(failure) => {
-                // The step was not made.
                 scope.applied.iter_mut().for_each(|changes| changes.truncate(applied));
                 self.spoil(path, &failure);
                 return Ok(Err(failure));

@@ -183,7 +183,7 @@ pub(super) fn state_of<T: State>(folded: &Folded, scope: &Scope, is_live: bool) 
 
 fn task_state(folded: &Folded, scope: &Scope, index: usize) -> TaskState {
     let task = scope.task_id(index);
-    let asked = |q: &&Arc<crate::log::Question>| q.task == task || q.task.path.is_inside(&task);
+    let asked = |q: &&Arc<crate::log::Question>| q.task == task || folded.works_for(&q.task.path, &task);
     let questions = folded.facts.questions.iter().filter(asked).cloned().collect();
     let error = match &scope.facts.tasks[index].status {
         crate::log::TaskStatus::Failed(failure) => Some(failure.origin.code().to_owned()),

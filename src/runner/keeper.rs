@@ -54,7 +54,7 @@ impl Keeper {
         // A run that is stored as one checkpoint is ahead of its log.
         let due = self.durability != Durability::Exit && machine.is_true_to_the_log() && (forked || self.meter.is_due());
         let next = Position(self.position.0 + records.len() as u64);
-        let snapshot = if due { Some(Box::new(Snapshot::of(folded, next, |path| machine.is_stored(path))?)) } else { None };
+        let snapshot = if due { Some(Box::new(Snapshot::of(folded, next)?)) } else { None };
         let (thread, expected) = (self.thread.clone(), self.position);
         Ok(Append { thread, expected, records, snapshot, status: status(folded), at: self.clock.now() })
     }
