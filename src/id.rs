@@ -23,6 +23,13 @@ impl NodeName {
     }
 }
 
+impl NodeName {
+    /// Whether both are one text in memory. Two that are not may still be equal.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
 impl From<&str> for NodeName {
     fn from(name: &str) -> Self {
         Self(name.into())

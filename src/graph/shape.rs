@@ -11,6 +11,9 @@ use crate::log::Target;
 use crate::policy::NodePolicy;
 use crate::state::{Schema, StateKind, StateObject};
 
+/// How many nodes are looked at before a name is hashed.
+const SEEN_AT_ONCE: usize = 8;
+
 /// A conditional edge's function, with the text of what went wrong. It may panic.
 pub(crate) type RouteFn = Arc<dyn Fn(&dyn StateObject) -> Result<Vec<Target>, String> + Send + Sync>;
 
@@ -125,7 +128,9 @@ impl Shape {
     }
 
     pub(crate) fn index(&self, name: &NodeName) -> Option<usize> {
-        self.index.get(name).copied()
+        // The names of due tasks are mostly these very ones, which is seen without hashing.
+        let same = self.nodes.iter().take(SEEN_AT_ONCE).position(|node| node.name.is_same(name));
+        same.or_else(|| self.index.get(name).copied())
     }
 
     /// The names of all nodes, for errors.

@@ -25,35 +25,35 @@ pub enum Record {
     /// The first record of every thread.
     Opened(Box<Opened>),
     /// A run began.
-    RunStarted(RunStarted),
+    RunStarted(Box<RunStarted>),
     /// A run's input, before it is applied.
-    Input(Input),
+    Input(Box<Input>),
     /// A task has a result.
     TaskDone(Arc<TaskDone>),
     /// An attempt failed and another one will follow.
-    AttemptFailed(AttemptFailed),
+    AttemptFailed(Box<AttemptFailed>),
     /// A task failed for this run.
-    TaskFailed(TaskFailed),
+    TaskFailed(Box<TaskFailed>),
     /// A question is open.
     Asked(Arc<Question>),
     /// A question was answered.
-    Answered(Answered),
+    Answered(Box<Answered>),
     /// Questions were closed without an answer.
-    Closed(Closed),
+    Closed(Box<Closed>),
     /// An effect that must not happen twice is about to be performed.
-    EffectStarted(EffectStarted),
+    EffectStarted(Box<EffectStarted>),
     /// An effect was performed.
-    EffectDone(EffectDone),
+    EffectDone(Box<EffectDone>),
     /// An effect was certainly not performed.
-    EffectFailed(EffectFailed),
+    EffectFailed(Box<EffectFailed>),
     /// Whether an effect was performed is not known.
-    EffectDoubted(EffectDoubted),
+    EffectDoubted(Box<EffectDoubted>),
     /// A step was merged: a checkpoint.
     Stepped(Box<Stepped>),
     /// The thread goes on from an earlier checkpoint, in a new line of history.
     Forked(Forked),
     /// A run ended.
-    RunEnded(RunEnded),
+    RunEnded(Box<RunEnded>),
 }
 
 impl Record {

@@ -211,8 +211,12 @@ impl Scope {
         if let Some(input) = self.facts.input.take() {
             self.apply_unless(&input, resolved)?;
         }
-        for task in merged {
-            let done = self.place_of(&task.node, task.send).and_then(|index| self.facts.tasks[index].result()).cloned();
+        for (place, task) in merged.iter().enumerate() {
+            // Mostly all tasks of the step are merged, in their order.
+            let is_here =
+                self.facts.tasks.get(place).is_some_and(|t| t.due.node == task.node && self.send_of(place) == task.send);
+            let place = if is_here { Some(place) } else { self.place_of(&task.node, task.send) };
+            let done = place.and_then(|place| self.facts.tasks[place].result()).cloned();
             let Some(done) = done.filter(|done| !done.to_parent) else {
                 return Err(FoldError::Misplaced { position, what: "stepped" });
             };

@@ -43,7 +43,9 @@ pub(crate) fn squash(kept: Vec<Record>, folded: &Folded) -> Vec<Record> {
             continue;
         };
         match record {
-            Record::Input(call) if input == Some(place) => records.push(Record::Input(Input { unlisted: true, ..call })),
+            Record::Input(call) if input == Some(place) => {
+                records.push(Record::Input(Box::new(Input { unlisted: true, ..*call })))
+            }
             Record::Stepped(stepped) if place == step => {
                 let ran = stepped.merged.iter().map(|task| task.node.clone()).collect();
                 let resolved = scope.applied.clone().unwrap_or_default();

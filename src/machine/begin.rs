@@ -90,7 +90,7 @@ impl Machine {
             Begin::Resume => {}
             Begin::Answer(answers) => {
                 for GivenAnswer { question, value, by } in answers {
-                    self.record(Record::Answered(Answered { question, value, by, at: env.now }))?;
+                    self.record(Record::Answered(Box::new(Answered { question, value, by, at: env.now })))?;
                 }
             }
         }
@@ -120,7 +120,7 @@ impl Machine {
         let run = RunId((env.new_id)());
         let Limits { steps_max, thread_steps_max, deadline, tags } = limits;
         let started = RunStarted { run, trigger, steps_max, thread_steps_max, deadline, tags, durability, at };
-        self.record(Record::RunStarted(started))
+        self.record(Record::RunStarted(Box::new(started)))
     }
 
     fn admit(&self, begin: &Begin) -> Result<(), Refusal> {
@@ -209,12 +209,12 @@ impl Machine {
         let recorded = facts.journals.keys().filter(|task| task.path == *path && is_given_up(task)).map(|task| task.step.next());
         let (branch, step) = (facts.branch, recorded.chain(known.map(|scope| scope.step_due())).max().unwrap_or(StepNumber(-1)));
         if !open.is_empty() {
-            self.record(Record::Closed(Closed { questions: open, why: CloseReason::Superseded, at: env.now }))?;
+            self.record(Record::Closed(Box::new(Closed { questions: open, why: CloseReason::Superseded, at: env.now })))?;
         }
         let thread = &self.thread;
         give_ids(&shape.schema, &mut changes, || format!("{thread}:{}:{path}input@{}", branch.0, step.0));
         let unlisted = self.durability == Durability::Exit;
-        self.record(Record::Input(Input { branch, path: path.clone(), caller, shared, step, changes, unlisted }))?;
+        self.record(Record::Input(Box::new(Input { branch, path: path.clone(), caller, shared, step, changes, unlisted })))?;
         self.merge_step(path)
     }
 

@@ -41,7 +41,15 @@ impl Machine {
         let (facts, step) = (&scope.facts, scope.step_due());
         let (branch, caller, shared) = (facts.branch, facts.caller.clone(), facts.written.is_some());
         if let Some(changes) = facts.input.clone() {
-            self.record(Record::Input(Input { branch, path: path.clone(), caller, shared, step, changes, unlisted: false }))?;
+            self.record(Record::Input(Box::new(Input {
+                branch,
+                path: path.clone(),
+                caller,
+                shared,
+                step,
+                changes,
+                unlisted: false,
+            })))?;
             return self.merge_step(path);
         }
         let stepped = Stepped {
@@ -116,7 +124,7 @@ impl Machine {
         let within = self.folded.facts.questions.iter().filter(|question| question.task.path.is_within(path));
         let questions: Vec<_> = within.map(|question| question.id).collect();
         if !questions.is_empty() {
-            self.record(Record::Closed(Closed { questions, why: CloseReason::Superseded, at: env.now }))?;
+            self.record(Record::Closed(Box::new(Closed { questions, why: CloseReason::Superseded, at: env.now })))?;
         }
         self.folded.give_up(path);
         let position = self.folded.facts.next;

@@ -23,7 +23,7 @@ impl Machine {
         if self.current(place).is_none_or(|task| task != effect.task) {
             return Ok(false);
         }
-        self.record(Record::EffectStarted(EffectStarted { effect, attempt, at: env.now }))?;
+        self.record(Record::EffectStarted(Box::new(EffectStarted { effect, attempt, at: env.now })))?;
         Ok(true)
     }
 
@@ -33,8 +33,8 @@ impl Machine {
             return Ok(false);
         }
         self.record(match outcome {
-            EffectOutcome::Done { result, cost } => Record::EffectDone(EffectDone { effect, result, cost }),
-            EffectOutcome::NotPerformed(failure) => Record::EffectFailed(EffectFailed { effect, failure }),
+            EffectOutcome::Done { result, cost } => Record::EffectDone(Box::new(EffectDone { effect, result, cost })),
+            EffectOutcome::NotPerformed(failure) => Record::EffectFailed(Box::new(EffectFailed { effect, failure })),
         })?;
         Ok(true)
     }
@@ -74,7 +74,7 @@ impl Machine {
             deadline_ms: None,
         };
         let question = spec.ask(QuestionId((env.new_id)()), effect.task.clone(), env.now);
-        self.record(Record::EffectDoubted(EffectDoubted { effect: effect.clone(), why: why.clone(), at: env.now }))?;
+        self.record(Record::EffectDoubted(Box::new(EffectDoubted { effect: effect.clone(), why: why.clone(), at: env.now })))?;
         self.record(Record::Asked(Arc::new(question)))
     }
 }

@@ -10,6 +10,7 @@ mod call;
 mod edit;
 mod effect;
 mod motion;
+mod node_set;
 mod step;
 mod task;
 
@@ -219,11 +220,6 @@ impl Machine {
 
     pub(crate) fn folded(&self) -> &Folded {
         &self.folded
-    }
-
-    /// How many tasks are at work.
-    pub(crate) fn at_work(&self) -> usize {
-        self.at_work
     }
 
     /// Whether what is in memory is what the records yield. While a graph whose steps are not recorded is at work it is ahead of them.
@@ -479,7 +475,7 @@ impl Machine {
             Ending::Failed(failure) => RunOutcome::Failed(failure.fault()),
         };
         if let Some(run) = self.folded.facts.run.as_ref().map(|run| run.started.run) {
-            self.record(Record::RunEnded(RunEnded { run, outcome, at: env.now }))?;
+            self.record(Record::RunEnded(Box::new(RunEnded { run, outcome, at: env.now })))?;
         }
         self.commands.push(Command::End(ending));
         Ok(())

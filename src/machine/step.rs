@@ -1,9 +1,10 @@
 //! Merges a step and finds what runs next.
 
-use std::collections::BTreeSet;
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::node_set::NodeSet;
 use super::{Machine, RunFailure, Step};
 use crate::graph::{END, Exits, RouteShape, START, Shape, Starved};
 use crate::id::{NodeName, Path};
@@ -22,10 +23,10 @@ impl Machine {
         let step = scope.step_due();
         let done = scope.results();
         let input = scope.facts.input.clone();
-        let writes: Vec<(String, &[Change])> = match &input {
-            Some(changes) => vec![("the input".to_owned(), changes)],
+        let writes: Vec<(Writer<'_>, &[Change])> = match &input {
+            Some(changes) => vec![(Writer::Input, changes)],
             None if done.len() == 1 && is_plain(&done[0].changes) => Vec::new(),
-            None => done.iter().map(|d| (format!("\"{}\"", d.task.node), &*d.changes)).collect(),
+            None => done.iter().map(|d| (Writer::Node(&d.task.node), &*d.changes)).collect(),
         };
         let resolved = match resolve(&scope.kind.schema, scope.state.object(), &writes) {
             Ok(resolved) => resolved,
@@ -33,8 +34,10 @@ impl Machine {
         };
         let merged: Vec<TaskRef> = done.iter().map(|d| TaskRef { node: d.task.node.clone(), send: d.task.send }).collect();
         // A route sees the state of the step's beginning with its own task's changes; alone in its step that is the merged state.
-        let alone = done.len() <= 1;
-        let before = (!alone).then(|| scope.state.clone());
+        let routed =
+            |task: &Arc<TaskDone>| shape.index(&task.task.node).is_some_and(|node| !shape.nodes[node].exits.routes.is_empty());
+        // Holding the state of the beginning has the merge copy it, so it is held only where a route wants to see it.
+        let before = (done.len() > 1 && done.iter().any(routed)).then(|| scope.state.clone());
         let applied = scope.applied.as_ref().map_or(0, Vec::len);
         match scope.merge(&merged, &resolved, position) {
             Err(FoldError::State(source)) => {
@@ -67,7 +70,7 @@ impl Machine {
             deferred: next.deferred,
             due: next.due,
         };
-        if let Some(motion) = self.motion_mut(path) {
+        if let Some(motion) = self.motion_mut(path).filter(|motion| !motion.pauses.after.is_empty()) {
             motion.merged = done.iter().map(|done| done.task.node.clone()).collect();
         }
         self.push_merged(stepped)?;
@@ -100,12 +103,12 @@ pub(super) fn after(shape: &Shape, scope: &Scope, node: &NodeName) -> Result<Sch
     if let Some(exits) = exits {
         next.fire(shape, node, exits, &scope.state)?;
     }
-    next.defer(shape, BTreeSet::new());
+    next.defer(shape, NodeSet::default());
     next.starve(shape)?;
     Ok(next.finish(shape))
 }
 
-/// What is due after the merged tasks. `before`: the state of the step's beginning, where it was not one task alone.
+/// What is due after the merged tasks. `before`: the state of the step's beginning, where a route of several tasks wants to see it.
 fn next(
     shape: &Shape,
     scope: &Scope,
@@ -141,6 +144,21 @@ fn next(
     Ok(next)
 }
 
+/// Who wrote, for errors.
+enum Writer<'a> {
+    Input,
+    Node(&'a NodeName),
+}
+
+impl fmt::Display for Writer<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Input => f.write_str("the input"),
+            Self::Node(node) => write!(f, "\"{node}\""),
+        }
+    }
+}
+
 /// Changes that a single writer cannot get wrong and that need no resolving.
 fn is_plain(changes: &[Change]) -> bool {
     changes.iter().all(|change| matches!(change.op, Op::Set(_) | Op::Append(_) | Op::Patch(_) | Op::Put(_)))
@@ -163,13 +181,13 @@ fn due(shape: &Shape, node: usize) -> Due {
 /// What runs next, as it is being collected.
 struct Next {
     /// Nodes due by edges, each once, in declared order.
-    edges: BTreeSet<usize>,
+    edges: NodeSet,
     sends: Vec<Due>,
     arrivals: Vec<Arrival>,
     /// Nodes that a fan-out over nothing has passed: each once, since they may lead in a circle.
-    passed: BTreeSet<usize>,
+    passed: NodeSet,
     /// Nodes that wait until nothing else is due.
-    deferred: BTreeSet<usize>,
+    deferred: NodeSet,
 }
 
 /// What runs next, as it is recorded.
@@ -181,20 +199,20 @@ pub(super) struct Scheduled {
 
 impl Next {
     fn new(arrivals: Vec<Arrival>) -> Self {
-        Self { edges: BTreeSet::new(), sends: Vec::new(), arrivals, passed: BTreeSet::new(), deferred: BTreeSet::new() }
+        Self { edges: NodeSet::default(), sends: Vec::new(), arrivals, passed: NodeSet::default(), deferred: NodeSet::default() }
     }
 
     fn finish(self, shape: &Shape) -> Scheduled {
         Scheduled {
             arrivals: self.arrivals,
-            deferred: self.deferred.iter().map(|node| shape.nodes[*node].name.clone()).collect(),
-            due: self.edges.iter().map(|node| due(shape, *node)).chain(self.sends).collect(),
+            deferred: self.deferred.iter().map(|node| shape.nodes[node].name.clone()).collect(),
+            due: self.edges.iter().map(|node| due(shape, node)).chain(self.sends).collect(),
         }
     }
 
     /// Takes the exits of a node that has run.
     fn fire(&mut self, shape: &Shape, name: &NodeName, exits: &Exits, state: &StateCell) -> Result<(), RunFailure> {
-        self.edges.extend(&exits.edges);
+        self.edges.extend(exits.edges.iter().copied());
         for join in &exits.joins {
             self.arrive(shape, *join, name);
         }
@@ -227,11 +245,10 @@ impl Next {
     }
 
     /// Puts deferred nodes aside, together with those that wait already; with nothing else due it is their turn.
-    fn defer(&mut self, shape: &Shape, waiting: BTreeSet<usize>) {
+    fn defer(&mut self, shape: &Shape, waiting: NodeSet) {
         self.deferred = waiting;
-        let later: BTreeSet<usize> = self.edges.iter().copied().filter(|node| shape.nodes[*node].policy.deferred).collect();
-        self.edges.retain(|node| !later.contains(node));
-        self.deferred.extend(later);
+        let later = self.edges.split_off(|node| shape.nodes[node].policy.deferred);
+        self.deferred.extend(later.iter());
         if self.edges.is_empty() && self.sends.is_empty() {
             self.edges = std::mem::take(&mut self.deferred);
         }

@@ -92,7 +92,7 @@ impl Machine {
             let TaskDone { task, attempt, cost, .. } = done;
             let (origin, message) = refused.unwrap_or_default();
             let failure = Failure { origin, class: Class::Deterministic, message, causes: Vec::new() };
-            return self.record(Record::TaskFailed(TaskFailed { task, attempt, failure, handled: false, cost }));
+            return self.record(Record::TaskFailed(Box::new(TaskFailed { task, attempt, failure, handled: false, cost })));
         };
         let (thread, task) = (&self.thread, done.task.clone());
         give_ids(&shape.schema, &mut done.changes, || format!("{thread}:{task}"));
@@ -148,11 +148,17 @@ impl Machine {
         let handled = first && policy.is_some_and(|policy| policy.handled);
         let retry = retries.into_iter().flatten().find(|retry| retry.is_for(failure.class)).copied();
         match retry.unwrap_or_default().next_delay(attempt - spent, failure.class, retry_after, (env.jitter)()) {
-            None => self.record(Record::TaskFailed(TaskFailed { task, attempt, failure, handled, cost })),
+            None => self.record(Record::TaskFailed(Box::new(TaskFailed { task, attempt, failure, handled, cost }))),
             Some(delay) => {
                 let ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
                 let path = task.path.clone();
-                self.record(Record::AttemptFailed(AttemptFailed { task, attempt, failure, next_at: env.now.plus_ms(ms), cost }))?;
+                self.record(Record::AttemptFailed(Box::new(AttemptFailed {
+                    task,
+                    attempt,
+                    failure,
+                    next_at: env.now.plus_ms(ms),
+                    cost,
+                })))?;
                 self.serial += 1;
                 let place = Place { path, index, serial: self.serial };
                 if let Some(motion) = self.motion_mut(&place.path) {

@@ -3,7 +3,7 @@
 //! One turn: take in what has happened, append the records that follow from it, and only then answer those who waited for
 //! them, tell the watchers, and start what is due.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -24,9 +24,9 @@ use super::spans::Spans;
 use super::stop::{Stop, Stopped};
 use super::stream::{Announcer, Told};
 use super::subgraph::Runnables;
-use crate::clock::Clock;
+use crate::clock::{Clock, Timestamp};
 use crate::id::{NodeName, Path, Position, ThreadName};
-use crate::log::{Cost, Durability, Record, is_kept_back, squash};
+use crate::log::{Cost, Durability, FoldError, Record, is_kept_back, squash};
 use crate::machine::{Begin, CallOutcome, Command, Ending, Env, Limits, Machine, Place, Refusal, Start, TaskEnd};
 use crate::policy::NodePolicy;
 use crate::state::Change;
@@ -47,12 +47,30 @@ impl Runnable {
 
 /// What happened.
 enum Happened {
-    TaskEnded { place: Place, end: TaskEnd, cost: Cost },
+    TaskEnded { place: Place, end: TaskEnd, cost: Cost, at: Timestamp },
     DelayOver { place: Place },
 }
 
+/// How many tasks in a row the loop runs itself before it gives way.
+const TURNS_AT_ONCE: u32 = 256;
+
 /// An attempt that goes on.
 type Attempting = Pin<Box<dyn Future<Output = Happened> + Send>>;
+
+/// What the loop did itself in one turn.
+#[derive(Default)]
+struct Turn {
+    ended: usize,
+    began: Option<Timestamp>,
+    /// A millisecond has passed: the rest runs beside the loop.
+    is_over: bool,
+}
+
+impl Turn {
+    fn has_time(&self) -> bool {
+        !self.is_over
+    }
+}
 
 /// Someone who goes on when the records are durable.
 type Waiter = (oneshot::Sender<bool>, bool);
@@ -68,6 +86,8 @@ pub(crate) struct Driver {
     pub(crate) announcer: Announcer,
     pub(crate) spans: Spans,
     pub(crate) dependencies: Dependencies,
+    /// Nodes that took long in their first poll.
+    pub(crate) heavy: HashSet<NodeName>,
     /// Tasks that wait for a graph they called.
     pub(crate) calls: HashMap<Path, oneshot::Sender<CallOutcome>>,
     /// The tasks of such graphs, in case nobody waits for them any more.
@@ -86,6 +106,7 @@ impl Driver {
         let mut tasks: JoinSet<Happened> = JoinSet::new();
         let mut waiters: Vec<Waiter> = Vec::new();
         let mut why = None;
+        let mut turns = 0_u32;
         let begun: Result<(), Refusal> = self.with_env(|machine, env| machine.begin(begin, limits, env))?;
         begun.map_err(|refusal| Error::refused(&self.thread, refusal))?;
         loop {
@@ -93,18 +114,17 @@ impl Driver {
             // A waiter that is gone needs no answer.
             waiters.drain(..).for_each(|(reply, allowed)| _ = reply.send(allowed));
             let commands = self.machine.take_commands();
-            // With nothing else at work the loop makes the first poll of the task itself: a node that has nothing to wait for
-            // then costs no change of tasks.
-            let alone = commands.len() == 1 && self.machine.at_work() == 1;
-            let mut ended = None;
+            let mut turn = Turn::default();
             for command in commands {
                 match command {
                     Command::Start(start) => {
-                        let path = start.place.path.clone();
+                        let (path, node) = (start.place.path.clone(), start.task.node.clone());
                         let mut attempt = self.attempt(start, &common);
-                        ended = if alone { first_poll(attempt.as_mut()).await } else { None };
-                        if ended.is_none() {
-                            self.keep_track(path, tasks.spawn(attempt));
+                        // The loop makes the first poll itself: a node that has nothing to wait for then costs no task of its own.
+                        let here = turn.has_time() && !self.heavy.contains(&node);
+                        match if here { first_poll(attempt.as_mut()).await } else { None } {
+                            None => self.keep_track(path, tasks.spawn(attempt)),
+                            Some(ended) => self.take_at_once(ended, node, &mut turn)?,
                         }
                     }
                     Command::Wait { place, ms } => {
@@ -119,9 +139,13 @@ impl Driver {
                     Command::End(ending) => return Ok((ending, self.machine, why)),
                 }
             }
-            if let Some(ended) = ended {
+            if turn.ended > 0 {
+                // Other tasks of the runtime have their turn now and then.
+                turns = turns.wrapping_add(1);
+                if turns.is_multiple_of(TURNS_AT_ONCE) {
+                    tokio::task::yield_now().await;
+                }
                 // Something to record is there already; the loop only looks whether it should stop.
-                self.take(Ok(ended))?;
                 let told = stop.so_far(|| self.clock.now());
                 self.stop(told, &mut why, &mut tasks)?;
             } else {
@@ -140,6 +164,18 @@ impl Driver {
                 self.take(ended)?;
             }
         }
+    }
+
+    /// A task ended in its first poll. One that took long is not polled here again: it would hold up the others.
+    fn take_at_once(&mut self, ended: Happened, node: NodeName, turn: &mut Turn) -> Result<(), Error> {
+        if let Happened::TaskEnded { cost, at, .. } = &ended {
+            turn.ended += 1;
+            turn.is_over |= at.ms_since(*turn.began.get_or_insert(*at)) > 0 || cost.ms > 0;
+            if cost.ms > 0 {
+                self.heavy.insert(node);
+            }
+        }
+        self.take(Ok(ended))
     }
 
     /// What all attempts of the run share, and where their requests come in.
@@ -211,16 +247,25 @@ impl Driver {
         self.keeper.append(&self.machine, records, true).await
     }
 
-    fn with_env<T>(&mut self, act: impl FnOnce(&mut Machine, &Env<'_>) -> Result<T, crate::log::FoldError>) -> Result<T, Error> {
+    fn with_env<T>(&mut self, act: impl FnOnce(&mut Machine, &Env<'_>) -> Result<T, FoldError>) -> Result<T, Error> {
+        let now = self.clock.now();
+        self.with_env_at(now, act)
+    }
+
+    fn with_env_at<T>(
+        &mut self,
+        now: Timestamp,
+        act: impl FnOnce(&mut Machine, &Env<'_>) -> Result<T, FoldError>,
+    ) -> Result<T, Error> {
         let clock = &self.clock;
-        let env = Env { now: clock.now(), new_id: &|| clock.new_id(), jitter: &|| clock.jitter() };
+        let env = Env { now, new_id: &|| clock.new_id(), jitter: &|| clock.jitter() };
         act(&mut self.machine, &env).map_err(|error| Error::damaged(&self.thread, error))
     }
 
     fn take(&mut self, happened: Result<Happened, tokio::task::JoinError>) -> Result<(), Error> {
         match happened {
-            Ok(Happened::TaskEnded { place, end, cost }) => {
-                self.with_env(|machine, env| machine.task_ended(&place, end, cost, env))
+            Ok(Happened::TaskEnded { place, end, cost, at }) => {
+                self.with_env_at(at, |machine, env| machine.task_ended(&place, end, cost, env))
             }
             Ok(Happened::DelayOver { place }) => self.with_env(|machine, env| machine.delay_over(&place, env)),
             // Nobody waited for it any more.
@@ -309,17 +354,17 @@ impl Driver {
                     Err(end) => end,
                 }
             };
-            let cost = Cost { ms: attempt.run.clock.now().ms_since(started), ..attempt.cost() };
-            Happened::TaskEnded { place, end, cost }
+            let at = attempt.run.clock.now();
+            let cost = Cost { ms: at.ms_since(started), ..attempt.cost() };
+            Happened::TaskEnded { place, end, cost, at }
         };
         // A span that nobody records costs nothing, wrapping the future in it does.
         if span.is_none() { Box::pin(run) } else { Box::pin(run.instrument(span)) }
     }
 }
 
-/// Polls once, and leaves the rest to whoever polls next. Gives way to other tasks of the runtime now and then.
+/// Polls once, and leaves the rest to whoever polls next.
 async fn first_poll(mut attempt: Pin<&mut (dyn Future<Output = Happened> + Send)>) -> Option<Happened> {
-    tokio::task::consume_budget().await;
     poll_fn(|context| {
         Poll::Ready(match attempt.as_mut().poll(context) {
             Poll::Ready(ended) => Some(ended),

@@ -21,10 +21,10 @@ enum Ended {
 
 /// Runs a node's future until it returns, pauses for a person, panics, or its time is up.
 pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, limit: Option<Duration>) -> TaskEnd {
-    let ended = until_end(future, attempt);
     let ended = match limit {
-        None => ended.await,
-        Some(limit) => match tokio::time::timeout(limit, ended).await {
+        None => until_end(future, attempt).await,
+        // In a box, so that an attempt without a limit is not larger for it.
+        Some(limit) => match Box::pin(tokio::time::timeout(limit, until_end(future, attempt))).await {
             Ok(ended) => ended,
             Err(_) => return timed_out(limit),
         },

@@ -1,6 +1,6 @@
 //! The handle to a thread: what a program does with it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -292,6 +292,7 @@ impl<S: State> Thread<S> {
             announcer,
             spans: Spans::default(),
             dependencies: self.dependencies.clone(),
+            heavy: HashSet::new(),
             calls: HashMap::new(),
             inner_tasks: HashMap::new(),
         })
