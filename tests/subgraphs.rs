@@ -4,199 +4,21 @@
 //! belongs to the wrong call; a graph that goes on from what was never recorded; a state that is one thing in memory and another in the log.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
-use std::collections::{HashMap, HashSet};
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+mod support {
+    pub(crate) mod nested;
+}
+
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata::log::{Doubt, Entry, Record, Source};
-use ferrata::store::{Append, Appended, Loaded, MemoryStore, Pending, RedbStore, Store, ThreadInfo, ThreadStatus};
+use ferrata::store::{MemoryStore, RedbStore, Store, ThreadStatus};
 use ferrata::{
-    Answer, Ask, Class, Context, Durability, END, Event, Graph, GraphBuilder, IntoNode, Mode, Next, Node, NodeError, Outcome,
-    Position, Question, Retry, Runner, START, State, Suspension, Target, Thread, ThreadName, View,
+    Answer, Ask, Class, Context, Durability, END, Event, Graph, IntoNode, Mode, Next, Node, NodeError, Outcome, Position, Retry,
+    Runner, START, Suspension, Target, ThreadName, View,
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
-
-#[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug, PartialEq)]
-struct Work {
-    topic: String,
-    #[state(append)]
-    log: Vec<String>,
-    #[state(sum)]
-    total: i64,
-    #[state(sum)]
-    small: u8,
-}
-
-#[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug)]
-struct Other {
-    n: u64,
-}
-
-/// What really happened outside, and what is to go wrong there. It outlives runners and stores.
-#[derive(Default)]
-struct World {
-    /// Names of nodes, and their tasks.
-    began: Mutex<Vec<(String, String)>>,
-    performed: Mutex<Vec<String>>,
-    /// How often something goes wrong at that node.
-    faults: Mutex<HashMap<String, u32>>,
-    /// An effect is under way that will not end.
-    hangs: Notify,
-    gate: Notify,
-}
-
-impl World {
-    fn of(faults: &[(&str, u32)]) -> Arc<Self> {
-        let world = Self::default();
-        *world.faults.lock().unwrap() = faults.iter().map(|(node, times)| ((*node).to_owned(), *times)).collect();
-        Arc::new(world)
-    }
-
-    fn fault(&self, node: &str) -> bool {
-        let mut faults = self.faults.lock().unwrap();
-        faults.get_mut(node).filter(|times| **times > 0).map(|times| *times -= 1).is_some()
-    }
-
-    /// Everything that began since it was last asked.
-    fn began(&self) -> String {
-        let began = std::mem::take(&mut *self.began.lock().unwrap());
-        began.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
-    }
-
-    /// Everything that was performed.
-    fn performed(&self) -> Vec<String> {
-        self.performed.lock().unwrap().clone()
-    }
-}
-
-/// A node that does what its script says: `e` performs an effect, `h` one that hangs if a fault is due, `?` asks, `!` fails if a fault is due, `~` so
-/// that it may be tried again, `y` lets others go first.
-fn node(world: &Arc<World>, name: &str, script: &str) -> Node<Work> {
-    let (world, name, script) = (Arc::clone(world), name.to_owned(), script.to_owned());
-    let run = move |s: View<Work>, ctx: Context| {
-        let (world, name, script) = (Arc::clone(&world), name.clone(), script.clone());
-        async move {
-            world.began.lock().unwrap().push((name.clone(), ctx.task().to_string()));
-            let (mut n, mut effects) = (1, 0);
-            for does in script.chars() {
-                match does {
-                    'e' | 'h' => {
-                        let perform = |_| async {
-                            world.performed.lock().unwrap().push(format!("{}/{effects}", ctx.task()));
-                            if does == 'h' && world.fault(&name) {
-                                world.hangs.notify_one();
-                                std::future::pending::<()>().await;
-                            }
-                            Ok(10)
-                        };
-                        n += ctx.effect("e", perform).await?;
-                        effects += 1;
-                    }
-                    '?' => n += ctx.ask("n", Ask::<i64>::new(format!("{name}: how many?"))).await?,
-                    '!' if world.fault(&name) => return Err(NodeError::new("broken").deterministic()),
-                    '~' if world.fault(&name) => return Err(NodeError::new("busy").transient()),
-                    'y' => others_first().await,
-                    _ => {}
-                }
-            }
-            Ok(Work::update().push_log(format!("{name}({})", s.topic)).total(n))
-        }
-    };
-    run.into_node()
-}
-
-async fn others_first() {
-    for _ in 0..50 {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Nodes one after the other.
-fn line(world: &Arc<World>, name: &str, nodes: &[(&str, &str)]) -> GraphBuilder<Work> {
-    let graph = nodes
-        .iter()
-        .fold(Graph::<Work>::new(name), |graph, (node_name, script)| graph.node(node_name, node(world, node_name, script)));
-    chain(graph, &nodes.iter().map(|(name, _)| *name).collect::<Vec<_>>())
-}
-
-fn chain(graph: GraphBuilder<Work>, names: &[&str]) -> GraphBuilder<Work> {
-    let ends = [&[START], names, &[END]].concat();
-    ends.windows(2).fold(graph, |graph, pair| graph.edge(pair[0], pair[1]))
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
-    Shared,
-    Mapped,
-    Called,
-}
-
-const DURABILITIES: [Durability; 3] = [Durability::Step, Durability::Behind, Durability::Exit];
-const WAYS: [Way; 3] = [Way::Shared, Way::Mapped, Way::Called];
-
-fn down(outer: &Work) -> WorkUpdate {
-    Work::update().topic(format!("{}'s", outer.topic))
-}
-
-fn up(_: &Work, inner: &Work) -> WorkUpdate {
-    Work::update().log(inner.log.clone()).total(inner.total)
-}
-
-/// The graph as a node.
-fn embed(way: Way, graph: GraphBuilder<Work>, name: &str, inner: Graph<Work>) -> GraphBuilder<Work> {
-    match way {
-        Way::Shared => graph.node(name, inner.shared()),
-        Way::Mapped => graph.node(name, inner.mapped(down, up)),
-        Way::Called => graph.callable(&format!("{name}'s"), inner).node(name, caller(name)),
-    }
-}
-
-/// A node that calls the graph of its name.
-fn caller(name: &str) -> Node<Work> {
-    let key = format!("{name}'s");
-    let call = move |s: View<Work>, ctx: Context| {
-        let key = key.clone();
-        async move { ctx.call::<Work>(&key, down(&s)).await.map(|inner| up(&s, &inner)) }
-    };
-    call.into_node()
-}
-
-/// before -> child(nodes) -> after
-fn around(way: Way, world: &Arc<World>, inner: Graph<Work>) -> Graph<Work> {
-    let graph = Graph::new("outer").node("before", node(world, "before", "e")).node("after", node(world, "after", ""));
-    chain(embed(way, graph, "child", inner), &["before", "child", "after"]).build().unwrap()
-}
-
-fn at(dir: &Path, graph: Graph<Work>) -> Runner<Work> {
-    Runner::new(graph, RedbStore::open(dir.join("s.redb")).unwrap())
-}
-
-fn in_memory(graph: GraphBuilder<Work>) -> Runner<Work> {
-    Runner::new(graph.build().unwrap(), MemoryStore::new())
-}
-
-fn input() -> WorkUpdate {
-    Work::update().topic("t")
-}
-
-fn asked(outcome: Result<Outcome<Work>, ferrata::Error>) -> Vec<Arc<Question>> {
-    match outcome.unwrap() {
-        Outcome::Waiting(questions) => questions,
-        other => panic!("it asks nothing: {other:?}"),
-    }
-}
-
-fn done(outcome: Result<Outcome<Work>, ferrata::Error>) -> Work {
-    (*outcome.unwrap().done().expect("it is done")).clone()
-}
-
-/// What hangs fails.
-async fn soon<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), work).await.expect("it hangs")
-}
+use support::nested::*;
 
 #[tokio::test]
 async fn a_graph_whose_entry_failed_begins_when_the_thread_is_resumed() {
@@ -291,10 +113,6 @@ async fn two_tasks_cannot_call_one_continued_graph_at_once() {
     assert!(error.to_string().contains("keeps its state and is at work for another task"), "{error}");
     assert_eq!(done(soon(runner.thread("t").resume()).await).log, ["c1(a's)", "c1(a's)", "c1(b's)"]);
     assert_eq!(world.performed().len(), 2, "{:?}", world.performed());
-}
-
-fn to_state(topic: &str) -> serde_json::Value {
-    serde_json::to_value(Work { topic: topic.to_owned(), ..Work::default() }).unwrap()
 }
 
 #[tokio::test]
@@ -431,114 +249,270 @@ async fn after_a_failure_inside_only_what_failed_runs_again() {
     }
 }
 
-/// Keeps every append, to begin again behind any of them.
-#[derive(Debug, Default)]
-struct Kept {
-    inner: MemoryStore,
-    appends: Arc<Mutex<Vec<Vec<Record>>>>,
-}
-
-impl Kept {
-    /// What another process finds that begins behind these appends.
-    async fn cut(appends: &[Vec<Record>]) -> Self {
-        let (store, mut expected) = (Self::default(), Position(0));
-        for records in appends {
-            let (thread, records, count) = (ThreadName::new("t").unwrap(), records.clone(), records.len() as u64);
-            let (status, at) = (ThreadStatus::Running, ferrata::clock::Timestamp(1));
-            store.append(Append { thread, expected, records, snapshot: None, status, at }).await.unwrap();
-            expected.0 += count;
-        }
-        store
-    }
-}
-
-impl Store for Kept {
-    fn append(&self, append: Append) -> Pending<'_, Appended> {
-        self.appends.lock().unwrap().push(append.records.clone());
-        self.inner.append(append)
-    }
-    fn load<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, Loaded> {
-        self.inner.load(thread)
-    }
-    fn read<'a>(&'a self, thread: &'a ThreadName, from: Position) -> Pending<'a, Vec<Entry>> {
-        self.inner.read(thread, from)
-    }
-    fn threads<'a>(&'a self, after: Option<&'a ThreadName>, limit: usize) -> Pending<'a, Vec<ThreadInfo>> {
-        self.inner.threads(after, limit)
-    }
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.inner.delete(thread)
-    }
-}
-
-/// Numbers from a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-}
-
-/// Two or three layers of one or two nodes, some of which are graphs of that kind again.
-fn nested(dice: &mut Dice, world: &Arc<World>, prefix: &str, depth: u64) -> GraphBuilder<Work> {
-    let mut graph = Graph::<Work>::new(if prefix.is_empty() { "outer" } else { prefix });
-    let mut layer = vec![START.to_owned()];
-    for row in 0..1 + dice.below(2) {
-        let names: Vec<String> = (0..1 + dice.below(2)).map(|n| format!("{prefix}{row}{n}")).collect();
-        for name in &names {
-            if depth > 0 && dice.below(2) == 0 {
-                let way = WAYS[dice.below(3) as usize];
-                let inner = nested(dice, world, &format!("{name}."), depth - 1).build().unwrap();
-                let inner = match dice.below(3) {
-                    0 if way != Way::Shared => inner.continued(),
-                    1 => inner.unstored(),
-                    _ => inner,
-                };
-                graph = embed(way, graph, name, inner);
+#[tokio::test]
+async fn an_answer_to_a_question_inside_finds_everything_as_it_was_after_a_restart() {
+    for (way, durability) in WAYS.into_iter().flat_map(|way| DURABILITIES.map(|durability| (way, durability))) {
+        for deep in [false, true] {
+            let (world, dir, what) = (World::of(&[]), tempfile::tempdir().unwrap(), format!("{way:?} {durability:?} {deep}"));
+            let make = || {
+                let inner = line(&world, "inner", &[("c1", "e"), ("ask", "?"), ("c2", "")]).build().unwrap();
+                let middle = Graph::new("middle").node("m1", node(&world, "m1", "e")).node("m2", node(&world, "m2", ""));
+                let middle = |inner| chain(embed(way, middle, "mid", inner), &["m1", "mid", "m2"]).build().unwrap();
+                at(dir.path(), around(way, &world, if deep { middle(inner) } else { inner }))
+            };
+            let runner = make();
+            let questions = asked(runner.thread("t").durability(durability).run(input()).await);
+            drop(runner);
+            let (runner, id) = (make(), questions[0].id);
+            let thread = runner.thread("t").durability(durability);
+            let state = thread.state().await.unwrap();
+            assert_eq!((state.status, &*state.next), (ThreadStatus::Waiting, &["child".into()][..]), "{what}");
+            assert_eq!(state.tasks[0].questions[0].id, id, "{what}");
+            let path = state.questions[0].task.path.to_string();
+            assert!(path.starts_with("child@2") && path.matches('/').count() == 1 + usize::from(deep), "{what}: {path}");
+            assert_eq!(runner.threads(None, 9).await.unwrap()[0].status, ThreadStatus::Waiting, "{what}");
+            assert_eq!(asked(thread.resume().await)[0].id, id, "{what}");
+            assert_eq!(world.began(), if deep { "before m1 c1 ask" } else { "before c1 ask" }, "{what}");
+            let state = done(thread.answer(id, Answer::new(5)).await);
+            assert_eq!(world.began(), if deep { "ask c2 m2 after" } else { "ask c2 after" }, "{what}");
+            assert_eq!(world.performed().len(), 2 + usize::from(deep), "{what}: {:?}", world.performed());
+            let own = if way == Way::Shared {
+                "t"
+            } else if deep {
+                "t's's"
             } else {
-                let script = ["", "e", "?", "~", "!", "e?e", "e!e"][dice.below(7) as usize];
-                world.faults.lock().unwrap().insert(name.clone(), 1);
-                graph = graph.node(name, node(world, name, script).retry(Retry::transient(3).first_delay(Duration::ZERO)));
-            }
+                "t's"
+            };
+            assert!(state.log.contains(&format!("c2({own})")), "{what}: {:?}", state.log);
+            assert_eq!((state.log.len(), state.total), if deep { (7, 7 + 30 + 5) } else { (5, 5 + 20 + 5) }, "{what}");
+            assert_eq!(thread.answer(id, Answer::new(5)).await.unwrap_err().code(), "question-answered", "{what}");
         }
-        for from in &layer {
-            graph = names.iter().fold(graph, |graph, name| graph.edge(from, name));
-        }
-        layer = names;
     }
-    let last = format!("{prefix}last");
-    graph = layer.iter().fold(graph.node(&last, node(world, &last, "")), |graph, from| graph.edge(from, &last));
-    let (first, rounds) = (format!("{prefix}00"), if prefix.is_empty() { 2 } else { 1 });
-    let to = first.clone();
-    graph.route_to(&last, [&*first, END], move |s: &Work| {
-        let ended = s.log.iter().filter(|entry| entry.starts_with("last(")).count();
-        if ended < rounds && rounds > 1 { to.clone() } else { END.to_owned() }
-    })
 }
 
-/// Goes on until the thread is done: resumes after failures, answers what is asked.
-async fn finish(runner: &Runner<Work>, durability: Durability) -> Work {
-    let thread = runner.thread("t").durability(durability);
-    let mut result = thread.run_once(input()).await;
-    for _ in 0..200 {
-        result = match result {
-            Ok(Outcome::Done(state)) => {
-                assert_eq!(*thread.state().await.unwrap().values, *state, "the fold of the log is the live state");
-                return (*state).clone();
-            }
-            Ok(Outcome::Waiting(questions)) => {
-                let question = &questions[0];
-                let answer = if question.is_doubt() { Answer::performed(10) } else { Answer::new(question.text.len()) };
-                thread.answer(question.id, answer).await
-            }
-            Ok(Outcome::Suspended(why)) => panic!("{why}"),
-            Err(error) if error.code() == "node-failed" => thread.resume().await,
-            Err(error) => panic!("{error}"),
+#[tokio::test]
+async fn an_answer_runs_only_the_task_that_asked() {
+    for way in [Way::Mapped, Way::Called, Way::Shared] {
+        let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+        let make = || {
+            // Two tasks ask in each of three calls.
+            let inner = Graph::new("inner").node("c1", node(&world, "c1", "e")).node("x", node(&world, "x", "?"));
+            let inner = inner.node("y", node(&world, "y", "?")).node("z", node(&world, "z", ""));
+            let inner = inner.edge(START, "c1").edge("c1", "x").edge("c1", "y").join(["x", "y"], "z").edge("z", END);
+            let sends = |_: &Work| Ok(["a", "b", "c"].map(|topic| Target::send("child", to_state(topic))).to_vec());
+            let graph = embed(way, Graph::new("outer"), "child", inner.build().unwrap());
+            at(dir.path(), graph.branch(START, ["child"], sends).edge("child", END).build().unwrap())
         };
+        let (mut open, mut runs) = (asked(make().thread("t").run(input()).await), Vec::new());
+        assert_eq!((open.len(), world.began().matches("c1").count()), (6, 3), "{way:?}");
+        // From the middle, so that neither the first nor the last task is the one.
+        while !open.is_empty() {
+            let question = open.remove(open.len() / 2);
+            let outcome = soon(make().thread("t").answer(question.id, Answer::new(1))).await.unwrap();
+            assert_eq!(outcome.questions().len(), open.len(), "{way:?}");
+            runs.push(world.began());
+        }
+        let names: Vec<_> = runs.iter().map(|run| run.replace(" z", "")).collect();
+        assert!(names.iter().all(|run| run == "x" || run == "y"), "{way:?}: {runs:?}");
+        let state = done(make().thread("t").resume().await);
+        let topics = if way == Way::Shared { ["a", "b", "c"] } else { ["a's", "b's", "c's"] };
+        let log: Vec<_> = topics.iter().flat_map(|topic| ["c1", "x", "y", "z"].map(|name| format!("{name}({topic})"))).collect();
+        assert_eq!((state.log, world.performed().len()), (log, 3), "{way:?}");
     }
-    panic!("it does not end");
+}
+
+#[tokio::test]
+async fn going_back_before_a_question_inside_asks_it_again() {
+    let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+    let make = || {
+        at(
+            dir.path(),
+            around(Way::Called, &world, line(&world, "inner", &[("c1", "e"), ("ask", "?"), ("c2", "")]).build().unwrap()),
+        )
+    };
+    let runner = make();
+    let first = asked(runner.thread("t").run(input()).await);
+    let end = done(runner.thread("t").answer(first[0].id, Answer::new(5)).await);
+    let (log, history) =
+        (runner.thread("t").log().await.unwrap(), runner.thread("t").inside::<Work>(["child"]).history().await.unwrap());
+    assert_eq!(history.iter().map(|c| c.step.0).collect::<Vec<_>>(), [3, 2, 1, 0, -1]);
+    let whole = runner.thread("t").history().await.unwrap();
+    let before_ask = history.iter().find(|c| c.next == ["ask".into()]).unwrap().position;
+    let before_child = whole.iter().find(|c| c.next == ["child".into()]).unwrap().position;
+    drop(runner);
+    for (position, again, performed) in [(before_ask, "ask", 2), (before_child, "c1 ask", 3)] {
+        world.began();
+        let runner = make();
+        let thread = runner.thread("t");
+        assert_eq!(*thread.clone().at(before_ask).state().await.unwrap().values.log, ["before(t)"]);
+        let questions = asked(thread.clone().at(position).resume().await);
+        assert_ne!(questions[0].id, first[0].id, "the old answer is not used");
+        assert_eq!((world.began(), world.performed().len()), (again.to_owned(), performed), "{position:?}");
+        drop((thread, runner));
+        let runner = make();
+        let other = done(runner.thread("t").answer(questions[0].id, Answer::new(7)).await);
+        assert_eq!((&other.log, other.total), (&end.log, end.total + 2));
+        assert_eq!(world.began(), "ask c2 after");
+        assert_eq!(runner.thread("t").log().await.unwrap()[..log.len()], log, "the first line of history is as it was");
+        world.performed.lock().unwrap().truncate(2);
+    }
+}
+
+#[tokio::test]
+async fn going_back_in_time_takes_the_state_of_continued_graphs_along() {
+    for durability in DURABILITIES {
+        let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+        let make = || {
+            let inner = line(&world, "inner", &[("c", "e")]).build().unwrap().continued();
+            let child = inner.mapped(down, |_: &Work, inner| Work::update().set_log(inner.log.clone()));
+            at(
+                dir.path(),
+                chain(Graph::new("outer").node("child", child).node("after", node(&world, "after", "")), &["child", "after"])
+                    .build()
+                    .unwrap(),
+            )
+        };
+        for calls in 1..=3 {
+            let state = done(make().thread("t").durability(durability).run(input()).await);
+            assert_eq!(state.log.len(), calls + 1, "{durability:?}");
+        }
+        // The end of the first run, and with steps of their own also the one between.
+        let history = make().thread("t").history().await.unwrap();
+        let first = history.iter().rfind(|c| c.values.log.len() == 2).unwrap().position;
+        let runner = make();
+        assert_eq!(runner.thread("t").inside::<Work>(["child"]).state().await.unwrap().values.log.len(), 3);
+        let state = done(runner.thread("t").at(first).durability(durability).run(input()).await);
+        assert_eq!(state.log.len(), 3, "{durability:?}");
+        drop(runner);
+        assert_eq!(make().thread("t").inside::<Work>(["child"]).state().await.unwrap().values.log.len(), 2, "{durability:?}");
+    }
+}
+
+/// A node that calls the graph of its name, and goes on if that fails.
+fn lenient(name: &str) -> Node<Work> {
+    let key = format!("{name}'s");
+    let call = move |s: View<Work>, ctx: Context| {
+        let key = key.clone();
+        async move {
+            match ctx.call::<Work>(&key, down(&s)).await {
+                Ok(inner) => Ok(up(&s, &inner)),
+                Err(error) => Ok(Work::update().push_log(format!("caught: {error}"))),
+            }
+        }
+    };
+    call.into_node()
+}
+
+#[tokio::test]
+async fn who_deals_with_a_failure_inside_does_not_repeat_what_was_finished_there() {
+    let failed = r#"caught: node "c2" failed in attempt 1: broken"#;
+    let cases: [(&str, &str, &[&str], &str); 4] = [
+        ("retry outside", "~", &["c1(t's)", "c2(t's)"], "c1 c2 c2"),
+        ("retry inside", "~", &["c1(t's)", "c2(t's)"], "c1 c2 c2"),
+        ("caught", "!", &[failed], "c1 c2"),
+        ("handler", "!", &["r1(rescue)", "r2(rescue)"], "c1 c2 r1 r2 r2"),
+    ];
+    for (case, script, log, began) in cases {
+        let (world, dir) = (World::of(&[("c2", 1)]), tempfile::tempdir().unwrap());
+        let make = || {
+            let retry = Retry::transient(3).first_delay(Duration::ZERO);
+            let (c1, mut c2) = (node(&world, "c1", "e"), node(&world, "c2", script));
+            c2 = if case == "retry inside" { c2.retry(retry) } else { c2 };
+            let inner = chain(Graph::new("inner").node("c1", c1).node("c2", c2), &["c1", "c2"]).build().unwrap();
+            let rescue = line(&world, "rescue", &[("r1", "e"), ("r2", "?")]).build().unwrap();
+            let rescuer = |ctx: Context| async move {
+                let rescued = ctx.call::<Work>("rescue", Work::update().topic("rescue")).await?;
+                Ok(Next::update(Work::update().log(rescued.log.clone())).goto([Target::node(END)]))
+            };
+            let child = match case {
+                "retry outside" => caller("child").retry(retry),
+                "caught" => lenient("child"),
+                "handler" => caller("child").on_error(rescuer.leads_to([END])),
+                _ => caller("child"),
+            };
+            let graph = Graph::new("outer").callable("child's", inner).callable("rescue", rescue).node("child", child);
+            at(dir.path(), chain(graph, &["child"]).build().unwrap())
+        };
+        let mut outcome = make().thread("t").run(input()).await;
+        if case == "handler" {
+            let questions = asked(outcome);
+            assert!(questions[0].task.path.to_string().ends_with("!/"), "{}", questions[0].task.path);
+            outcome = make().thread("t").answer(questions[0].id, Answer::new(1)).await;
+        }
+        assert_eq!(done(outcome).log, log, "{case}");
+        assert_eq!(world.began(), began, "{case}");
+        assert_eq!(world.performed().len(), if case == "handler" { 2 } else { 1 }, "{case}");
+    }
+}
+
+/// An effect inside is under way when the node around it runs out of time, or stops waiting for it.
+#[tokio::test(start_paused = true)]
+async fn an_effect_inside_that_was_cut_off_is_in_doubt_and_not_repeated_in_silence() {
+    for (is_dropped, was_performed) in [(false, true), (false, false), (true, true), (true, false)] {
+        let world = World::of(&[("c2", 1)]);
+        let inner = line(&world, "inner", &[("c1", "e"), ("c2", "h"), ("c3", "")]).build().unwrap();
+        let leaver = {
+            let world = Arc::clone(&world);
+            move |s: View<Work>, ctx: Context| {
+                let world = Arc::clone(&world);
+                async move {
+                    tokio::select! {
+                        inner = ctx.call::<Work>("child's", down(&s)) => inner.map(|inner| up(&s, &inner)),
+                        () = world.hangs.notified() => Ok(Work::update().push_log("left")),
+                    }
+                }
+            }
+        };
+        let retry = Retry::transient(3).first_delay(Duration::ZERO);
+        let child = if is_dropped { leaver.into_node() } else { caller("child").timeout(Duration::from_secs(5)).retry(retry) };
+        let runner = in_memory(chain(Graph::new("outer").callable("child's", inner).node("child", child), &["child"]));
+        let thread = runner.thread("t");
+        let questions = asked(soon(thread.run(input())).await);
+        let what = format!("dropped {is_dropped}, performed {was_performed}");
+        assert!(questions.len() == 1 && questions[0].is_doubt(), "{what}: {questions:?}");
+        let log = thread.log().await.unwrap();
+        let why = log
+            .iter()
+            .find_map(|entry| if let Record::EffectDoubted(doubted) = &entry.record { Some(&doubted.why) } else { None });
+        assert_eq!(why, Some(&if is_dropped { Doubt::Dropped } else { Doubt::TimedOut }), "{what}");
+        assert_eq!(asked(soon(thread.resume()).await)[0].id, questions[0].id, "{what}");
+        assert_eq!((world.began().as_str(), world.performed().len()), ("c1 c2", 2), "{what}");
+        let answer = if was_performed { Answer::performed(10) } else { Answer::not_performed() };
+        let state = done(soon(thread.answer(questions[0].id, answer)).await);
+        assert_eq!(state.log, ["c1(t's)", "c2(t's)", "c3(t's)"], "{what}");
+        assert_eq!((world.began().as_str(), world.performed().len()), ("c2 c3", if was_performed { 2 } else { 3 }), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_attempt_inside_says_after_its_time_changes_nothing() {
+    let world = World::of(&[]);
+    let late = {
+        let world = Arc::clone(&world);
+        move |ctx: Context| {
+            let world = Arc::clone(&world);
+            async move {
+                // A task of its own survives the node that began it.
+                let side = tokio::spawn(async move {
+                    ctx.effect("e", |_| async { Ok(world.gate.notified().await) }).await?;
+                    ctx.ask("n", Ask::<i64>::new("late?")).await
+                });
+                Ok(Work::update().total(side.await??))
+            }
+        }
+    };
+    let inner = chain(Graph::<Work>::new("inner").node("late", late), &["late"]).build().unwrap();
+    let graph = Graph::new("outer").callable("child's", inner).node("child", caller("child").timeout(Duration::from_secs(5)));
+    let runner = in_memory(chain(graph, &["child"]));
+    let thread = runner.thread("t");
+    let questions = asked(soon(thread.run(input())).await);
+    let before = thread.log().await.unwrap();
+    world.gate.notify_one();
+    others_first().await;
+    assert_eq!(thread.log().await.unwrap(), before);
+    let asked_now = asked(soon(thread.answer(questions[0].id, Answer::performed(serde_json::Value::Null))).await);
+    assert_eq!((asked_now.len(), &*asked_now[0].text), (1, "late?"));
+    assert_eq!(done(soon(thread.answer(asked_now[0].id, Answer::new(3))).await).total, 3);
 }
 
 #[tokio::test]
