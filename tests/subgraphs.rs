@@ -516,6 +516,185 @@ async fn what_an_attempt_inside_says_after_its_time_changes_nothing() {
 }
 
 #[tokio::test]
+async fn a_graph_that_is_not_stored_begins_anew_and_repeats_no_effect() {
+    for durability in DURABILITIES {
+        let (world, dir) = (World::of(&[("c3", 1)]), tempfile::tempdir().unwrap());
+        let make = || {
+            let inner = line(&world, "inner", &[("c1", "e"), ("c2", "e?e"), ("c3", "e!")]).build().unwrap().unstored();
+            at(dir.path(), around(Way::Mapped, &world, inner))
+        };
+        let questions = asked(make().thread("t").durability(durability).run(input()).await);
+        assert_eq!(world.began(), "before c1 c2");
+        let error = make().thread("t").durability(durability).answer(questions[0].id, Answer::new(5)).await.unwrap_err();
+        assert_eq!((error.code(), &*world.began()), ("node-failed", "c1 c2 c3"), "{durability:?}");
+        let runner = make();
+        let state = done(runner.thread("t").durability(durability).resume().await);
+        assert_eq!(state.log, ["before(t)", "c1(t's)", "c2(t's)", "c3(t's)", "after(t)"], "{durability:?}");
+        assert_eq!((world.began().as_str(), world.performed().len()), ("c1 c2 c3 after", 5), "{durability:?}");
+        let steps_inside = |entry: &Entry| matches!(&entry.record, Record::Stepped(stepped) if !stepped.path.is_root());
+        assert!(!runner.thread("t").log().await.unwrap().iter().any(steps_inside));
+        assert_eq!(runner.thread("t").inside::<Work>(["child"]).state().await.unwrap_err().code(), "no-subgraph");
+    }
+}
+
+/// What the log tells, without snapshots.
+async fn without_snapshots(runner: &Runner<Work>, graph: Graph<Work>) -> Runner<Work> {
+    let records = runner.thread("t").log().await.unwrap().into_iter().map(|entry| entry.record).collect();
+    Runner::new(graph, Kept::cut(&[records]).await)
+}
+
+/// A state with everything that a caller can see of it.
+async fn seen(runner: &Runner<Work>) -> String {
+    let state = runner.thread("t").state().await.unwrap();
+    let inside = runner.thread("t").inside::<Work>(["child"]).state().await;
+    let inside = inside.map(|state| format!("{:?} {:?} {:?} {:?}", state.values, state.next, state.tasks, state.step));
+    format!("{:?} {:?} {:?} {:?} {inside:?}", state.values, state.next, state.tasks, state.status)
+}
+
+#[tokio::test]
+async fn a_snapshot_in_the_middle_of_a_graph_inside_is_what_the_log_says() {
+    for way in WAYS {
+        let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+        let graph = || {
+            let long = |s: View<Work>| async move { Ok(Work::update().push_log(format!("{:01000}", s.log.len()))) };
+            let graph = Graph::<Work>::new("inner").node("long", long).node("ask", node(&world, "ask", "e?"));
+            let graph = graph.route_to("long", ["long", "ask"], |s: &Work| if s.log.len() < 40 { "long" } else { "ask" });
+            around(way, &world, graph.edge(START, "long").edge("ask", END).build().unwrap())
+        };
+        let questions = asked(at(dir.path(), graph()).thread("t").run(input()).await);
+        let store = RedbStore::open(dir.path().join("s.redb")).unwrap();
+        let loaded = store.load(&ThreadName::new("t").unwrap()).await.unwrap();
+        assert!(loaded.snapshot.is_some() && loaded.entries.len() < 60, "{way:?}: {} records behind it", loaded.entries.len());
+        drop(store);
+        let runner = at(dir.path(), graph());
+        let folded = without_snapshots(&runner, graph()).await;
+        assert_eq!(seen(&runner).await, seen(&folded).await, "{way:?}");
+        let (state, other) = (
+            runner.thread("t").answer(questions[0].id, Answer::new(1)).await,
+            folded.thread("t").answer(questions[0].id, Answer::new(1)).await,
+        );
+        assert_eq!(done(state), done(other), "{way:?}");
+        assert_eq!((world.began().as_str(), world.performed().len()), ("before ask ask after ask after", 2), "{way:?}");
+    }
+}
+
+/// A store counts each record, so that a snapshot falls due at some step; there the conditional edge fails.
+#[tokio::test]
+async fn what_was_never_recorded_is_in_no_snapshot() {
+    for way in [Some(Way::Shared), Some(Way::Mapped), None] {
+        for fails_at in 20..36 {
+            let world = World::of(&[("route", 1)]);
+            let graph = || {
+                let (count, world) = (|| async { Ok(Work::update().total(1)) }, Arc::clone(&world));
+                let graph = Graph::<Work>::new("count").node("n", count).edge(START, "n");
+                let graph = graph.route_to("n", ["n", END], move |s: &Work| match s.total {
+                    n if n == fails_at && world.fault("route") => "nowhere",
+                    n if n < 40 => "n",
+                    _ => END,
+                });
+                let inner = graph.build().unwrap();
+                way.map_or(inner.clone(), |way| {
+                    chain(embed(way, Graph::new("outer"), "child", inner), &["child"]).build().unwrap()
+                })
+            };
+            let runner = Runner::new(graph(), MemoryStore::new());
+            assert_eq!(runner.thread("t").run(input()).await.unwrap_err().code(), "route");
+            let folded = without_snapshots(&runner, graph()).await;
+            assert_eq!(seen(&runner).await, seen(&folded).await, "{way:?}, step {fails_at}");
+            assert_eq!(done(runner.thread("t").resume().await).total, 40, "{way:?}, step {fails_at}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_graph_inside_can_be_edited_where_it_waits_and_bad_edits_change_nothing() {
+    for way in WAYS {
+        let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+        let inner = || line(&world, "inner", &[("c1", "e"), ("ask", "?"), ("c2", "")]).build().unwrap();
+        let make = || at(dir.path(), around(way, &world, inner()));
+        let old = asked(make().thread("t").run(input()).await);
+        let runner = make();
+        let thread = runner.thread("t");
+        let log = thread.log().await.unwrap();
+        let edit = Work::update().topic("edited");
+        let wrong = thread.inside::<Other>(["child"]).update(Other::update().n(1), None).await.unwrap_err();
+        assert!(wrong.code() == "no-subgraph" && wrong.to_string().contains("Work"), "{wrong}");
+        let refused = [
+            (thread.inside::<Work>(["other"]).update(edit.clone(), None).await, "no-subgraph"),
+            (thread.inside::<Work>(["child", "ask"]).update(edit.clone(), None).await, "no-subgraph"),
+            (thread.inside::<Work>(["child"]).update(edit.clone(), Some("nobody")).await, "edit-node"),
+            (
+                thread.inside::<Work>(["child"]).update(ferrata::state::Update::new().set("nothing", "x"), Some("c1")).await,
+                "edit-changes",
+            ),
+        ];
+        for (result, code) in refused {
+            assert_eq!(result.unwrap_err().code(), code, "{way:?}");
+        }
+        assert_eq!(thread.log().await.unwrap(), log, "{way:?}: nothing has changed");
+        thread.inside::<Work>(["child"]).update(edit, Some("c1")).await.unwrap();
+        let outer = thread.state().await.unwrap();
+        assert_eq!((&*outer.values.topic, &*outer.next, outer.questions.len()), ("t", &["child".into()][..], 0), "{way:?}");
+        let inside = thread.inside::<Work>(["child"]).state().await.unwrap();
+        assert_eq!((&*inside.values.topic, &*inside.next, inside.source), ("edited", &["ask".into()][..], Some(Source::Update)));
+        assert_eq!(thread.answer(old[0].id, Answer::new(1)).await.unwrap_err().code(), "question-closed");
+        let new = asked(thread.resume().await);
+        drop((thread, runner));
+        let runner = make();
+        let state = done(runner.thread("t").answer(new[0].id, Answer::new(1)).await);
+        assert!(state.log.contains(&"c2(edited)".to_owned()), "{way:?}: {:?}", state.log);
+        assert_eq!((world.began().as_str(), world.performed().len()), ("before c1 ask ask ask c2 after", 2), "{way:?}");
+        let steps: Vec<_> =
+            runner.thread("t").inside::<Work>(["child"]).history().await.unwrap().iter().map(|c| c.source).collect();
+        assert_eq!(steps, [Source::Loop, Source::Loop, Source::Update, Source::Loop, Source::Loop, Source::Input], "{way:?}");
+    }
+}
+
+#[tokio::test]
+async fn of_several_graphs_at_work_one_is_named_by_its_path() {
+    let world = World::of(&[]);
+    let inner = line(&world, "inner", &[("ask", "?")]).build().unwrap();
+    let sends = |_: &Work| Ok(["a", "b"].map(|topic| Target::send("child", to_state(topic))).to_vec());
+    let graph = embed(Way::Mapped, Graph::new("outer"), "child", inner).branch(START, ["child"], sends).edge("child", END);
+    let runner = in_memory(graph);
+    let thread = runner.thread("t");
+    let questions = asked(thread.run(input()).await);
+    let error = thread.inside::<Work>(["child"]).state().await.unwrap_err();
+    assert!(error.code() == "no-subgraph" && error.to_string().contains("child@1#1/"), "{error}");
+    let path = questions[1].task.path.clone();
+    thread.inside_path::<Work>(path).update(Work::update().topic("edited"), Some(END)).await.unwrap();
+    assert_eq!(asked(soon(thread.resume()).await).len(), 1);
+    assert_eq!(done(thread.answer(questions[0].id, Answer::new(1)).await).log, ["ask(a's)"]);
+}
+
+#[tokio::test]
+async fn fifty_graphs_at_once_give_one_outer_step_whoever_is_first() {
+    let mut steps = HashSet::new();
+    for (turn, tasks_max, concurrency) in [(1, 1_000, 50), (17, 1_000, 50), (31, 1, 50), (7, 3, 50), (3, 1_000, 1), (1, 1, 1)] {
+        let slow = move |s: View<Work>| async move {
+            let place: u64 = s.topic.trim_end_matches("'s").parse()?;
+            for _ in 0..place * turn % 23 {
+                tokio::task::yield_now().await;
+            }
+            Ok(Work::update().push_log(format!("{place}")).total(i64::try_from(place)?))
+        };
+        let inner = chain(Graph::<Work>::new("inner").node("slow", slow), &["slow"]).build().unwrap();
+        let middle = chain(embed(Way::Called, Graph::new("middle"), "mid", inner), &["mid"]).build().unwrap();
+        let child = middle.mapped(|s: &Work| Work::update().topic(&*s.topic), up).concurrency(concurrency);
+        let sends = |_: &Work| Ok((0..50).map(|n: u64| Target::send("child", to_state(&n.to_string()))).collect());
+        let runner = in_memory(Graph::new("outer").node("child", child).branch(START, ["child"], sends).edge("child", END));
+        let state = done(soon(runner.thread("t").tasks_max(tasks_max).run(input())).await);
+        assert_eq!(state.log, (0..50).map(|n| n.to_string()).collect::<Vec<_>>());
+        let outer = |entry: Entry| match entry.record {
+            Record::Stepped(stepped) if stepped.path.is_root() => Some(serde_json::to_string(&stepped).unwrap()),
+            _ => None,
+        };
+        steps.insert(runner.thread("t").log().await.unwrap().into_iter().filter_map(outer).collect::<Vec<_>>());
+    }
+    assert_eq!(steps.len(), 1, "{steps:?}");
+}
+
+#[tokio::test]
 async fn random_graphs_inside_each_other_continued_from_behind_every_append_end_like_the_undisturbed_run() {
     let one = std::env::var("FERRATA_SEED").ok().and_then(|seed| seed.parse().ok());
     let mut depths = 0;
