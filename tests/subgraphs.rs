@@ -695,6 +695,188 @@ async fn fifty_graphs_at_once_give_one_outer_step_whoever_is_first() {
 }
 
 #[tokio::test]
+async fn a_node_inside_speaks_to_the_graph_outside_also_over_a_restart() {
+    let graph = |world: &Arc<World>, way: Way, target: &'static str| {
+        let (c1, say) = (node(world, "c1", "e"), Arc::clone(world));
+        let say = move || {
+            say.began.lock().unwrap().push(("say".to_owned(), String::new()));
+            async move { Ok(Next::to_parent(Work::update().push_log("told")).goto([Target::node(target)])) }
+        };
+        let inner = chain(Graph::<Work>::new("inner").node("c1", c1).node("say", say), &["c1", "say"]).build().unwrap();
+        let child = match way {
+            Way::Shared => inner.clone().shared(),
+            Way::Mapped => inner.clone().mapped(down, up),
+            Way::Called => caller("child"),
+        };
+        let graph = Graph::new("outer").node("child", child.leads_to(["left", "right"]));
+        let graph = if way == Way::Called { graph.callable("child's", inner) } else { graph };
+        let graph = graph.node("left", node(world, "left", "")).node("right", node(world, "right", ""));
+        graph.edge(START, "child").edge("left", END).edge("right", END).build().unwrap()
+    };
+    for way in WAYS {
+        let (world, store) = (World::of(&[]), Kept::default());
+        let kept = Arc::clone(&store.appends);
+        let end = done(Runner::new(graph(&world, way, "left"), store).thread("t").run(input()).await);
+        assert_eq!((&*end.log, &*world.began()), (&["told".to_owned(), "left(t)".to_owned()][..], "c1 say left"), "{way:?}");
+        let mut appends = kept.lock().unwrap().clone();
+        // Between the inner result and the outer one too: each record of the last appends on its own.
+        let place =
+            appends.iter().flatten().position(|record| matches!(record, Record::TaskDone(done) if done.to_parent)).unwrap();
+        let all: Vec<Record> = appends.iter().flatten().cloned().collect();
+        appends.push(all);
+        let cut = Kept::cut(&[appends.last().unwrap()[..=place].to_vec()]).await;
+        let again = done(Runner::new(graph(&world, way, "left"), cut).thread("t").resume().await);
+        assert_eq!((again, &*world.began()), (end, "left"), "{way:?}");
+        let runner = Runner::new(graph(&world, way, "child"), MemoryStore::new());
+        let error = runner.thread("t").run(input()).await.unwrap_err();
+        assert!(error.code() == "goto" && error.to_string().contains("left, right"), "{way:?}: {error}");
+    }
+    let say = || async { Ok(Next::to_parent(Work::update())) };
+    let runner = in_memory(chain(Graph::<Work>::new("outer").node("say", say), &["say"]));
+    assert_eq!(runner.thread("t").run(input()).await.unwrap_err().code(), "no-parent");
+}
+
+#[tokio::test]
+async fn new_input_and_edits_outside_take_the_place_of_a_graph_that_waits() {
+    for keeps in ["fresh", "continued", "unstored"] {
+        let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+        let make = || {
+            let inner = line(&world, "inner", &[("c1", "e"), ("ask", "?")]).build().unwrap();
+            let inner = match keeps {
+                "continued" => inner.continued(),
+                "unstored" => inner.unstored(),
+                _ => inner,
+            };
+            at(dir.path(), around(Way::Mapped, &world, inner))
+        };
+        let first = asked(make().thread("t").run(input()).await);
+        let runner = make();
+        assert_eq!(runner.thread("t").run(input()).await.unwrap_err().code(), "thread-waiting", "{keeps}");
+        let second = asked(runner.thread("t").supersede().run(Work::update().topic("u")).await);
+        assert_eq!(second.len(), 1, "{keeps}");
+        assert_eq!(
+            runner.thread("t").answer(first[0].id, Answer::new(1)).await.unwrap_err().code(),
+            "question-closed",
+            "{keeps}"
+        );
+        let performed: HashSet<_> = world.performed().into_iter().collect();
+        assert_eq!((world.began().as_str(), performed.len()), ("before c1 ask before c1 ask", 4), "{keeps}: other tasks");
+        drop(runner);
+        let runner = make();
+        runner.thread("t").update(Work::update().push_log("edited"), Some("child")).await.unwrap();
+        assert_eq!(
+            runner.thread("t").answer(second[0].id, Answer::new(1)).await.unwrap_err().code(),
+            "question-closed",
+            "{keeps}"
+        );
+        let state = done(runner.thread("t").resume().await);
+        assert_eq!(
+            (state.log.join(" ").as_str(), world.began().as_str()),
+            ("before(t) before(u) edited after(u)", "after"),
+            "{keeps}"
+        );
+        // Whatever the graph keeps, an unfinished call has added nothing but its finished steps.
+        let third = asked(runner.thread("t").run(Work::update().topic("v")).await);
+        let log = done(runner.thread("t").answer(third[0].id, Answer::new(1)).await).log;
+        assert_eq!(log[5..].iter().filter(|entry| entry.ends_with("(v's)")).count(), 2, "{keeps}: {log:?}");
+        let waiting = asked(runner.thread("t").run(Work::update().topic("w")).await);
+        assert!(runner.thread("t").delete().await.unwrap());
+        assert_eq!(
+            runner.thread("t").answer(waiting[0].id, Answer::new(1)).await.unwrap_err().code(),
+            "question-unknown",
+            "{keeps}"
+        );
+        assert!(runner.thread("t").inside::<Work>(["child"]).state().await.is_err(), "{keeps}");
+        assert_eq!(asked(runner.thread("t").run(input()).await).len(), 1, "{keeps}: begins from nothing");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_dropped_inside_ends_what_is_under_way_and_goes_on_from_there() {
+    let world = World::of(&[]);
+    let gated = {
+        let world = Arc::clone(&world);
+        move |ctx: Context| {
+            let world = Arc::clone(&world);
+            async move {
+                let perform = |_| async {
+                    world.performed.lock().unwrap().push("gated".to_owned());
+                    world.hangs.notify_one();
+                    world.gate.notified().await;
+                    Ok(1)
+                };
+                Ok(Work::update().total(ctx.effect("e", perform).await?))
+            }
+        }
+    };
+    let inner = Graph::<Work>::new("inner").node("gated", gated).node("c2", node(&world, "c2", ""));
+    let runner = in_memory(chain(
+        embed(Way::Mapped, Graph::new("outer"), "child", chain(inner, &["gated", "c2"]).build().unwrap()),
+        &["child"],
+    ));
+    let thread = runner.thread("t");
+    tokio::select! {
+        outcome = thread.run(input()) => panic!("it waits at the gate: {outcome:?}"),
+        () = world.hangs.notified() => {}
+    }
+    assert!(thread.resume().await.unwrap_err().is_busy());
+    world.gate.notify_one();
+    let state = soon(async {
+        loop {
+            match thread.resume().await {
+                Err(error) if error.is_busy() => tokio::task::yield_now().await,
+                outcome => break done(outcome),
+            }
+        }
+    });
+    assert_eq!((state.await.total, world.performed().len(), world.began().as_str()), (2, 1, "c2"));
+}
+
+#[tokio::test]
+async fn breakpoints_and_streams_reach_inside() {
+    for way in WAYS {
+        let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+        let make = || {
+            let inner = line(&world, "inner", &[("c1", "e"), ("c2", ""), ("c3", "")]);
+            at(dir.path(), around(way, &world, inner.pause_before(["c2"]).pause_after(["c2"]).build().unwrap()))
+        };
+        let began = ["before c1", "c2", "c3 after"];
+        for (run, began) in began.into_iter().enumerate() {
+            let runner = make();
+            let outcome = runner.thread("t").run_once(input()).await.unwrap();
+            assert_eq!(world.began(), began, "{way:?}");
+            assert_eq!(matches!(outcome, Outcome::Suspended(Suspension::Breakpoint)), run < 2, "{way:?}: {outcome:?}");
+            if run < 2 {
+                let inside = runner.thread("t").inside::<Work>(["child"]).state().await.unwrap();
+                assert_eq!(inside.next, [["c2", "c3"][run].into()], "{way:?}");
+                assert_eq!(runner.thread("t").state().await.unwrap().status, ThreadStatus::Suspended);
+            }
+        }
+        let inner = line(&world, "inner", &[("c1", "e"), ("c2", "")]).build().unwrap();
+        let runner = Runner::new(around(way, &world, inner), MemoryStore::new());
+        for (mode, all, outer) in
+            [(Mode::Updates, 5, 3), (Mode::Values, 4 + 3, 4), (Mode::Tasks, 10, 6), (Mode::Checkpoints, 5 + 4, 5)]
+        {
+            for (is_outer, expected) in [(false, all), (true, outer)] {
+                let thread = runner.thread(&format!("{mode:?} {is_outer}"));
+                let events = thread.stream(input()).unwrap().only([mode]);
+                let mut events = if is_outer { events.outermost() } else { events };
+                let mut seen = Vec::new();
+                while let Some(event) = events.next().await {
+                    let path = event.path().unwrap().to_string();
+                    assert!(path.is_empty() || path.starts_with("child@2"), "{path}");
+                    assert!(matches!(event, Event::InnerValues { .. }) <= !path.is_empty(), "{event:?}");
+                    seen.push(path);
+                }
+                let what = format!("{way:?} {mode:?} outermost {is_outer}");
+                assert_eq!((seen.len(), seen.iter().all(String::is_empty)), (expected, is_outer), "{what}: {seen:?}");
+                assert!(matches!(events.outcome().await.unwrap(), Outcome::Done(_)), "{what}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
 async fn random_graphs_inside_each_other_continued_from_behind_every_append_end_like_the_undisturbed_run() {
     let one = std::env::var("FERRATA_SEED").ok().and_then(|seed| seed.parse().ok());
     let mut depths = 0;
