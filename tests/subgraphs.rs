@@ -921,3 +921,37 @@ async fn random_graphs_inside_each_other_continued_from_behind_every_append_end_
     }
     assert!(one.is_some() || depths == 2, "{depths}");
 }
+
+#[tokio::test]
+async fn random_graphs_inside_each_other_end_the_same_from_each_of_their_checkpoints() {
+    let one = std::env::var("FERRATA_SEED").ok().and_then(|seed| seed.parse().ok());
+    let (mut forks, mut inside) = (0, 0);
+    for seed in one.map_or(0..8, |seed| seed..seed + 1) {
+        for durability in [Durability::Step, Durability::Exit] {
+            let graph = |world: &Arc<World>| nested(&mut Dice(seed), world, "", 2).build().unwrap();
+            let (world, store) = (World::of(&[]), Kept::default());
+            let kept = Arc::clone(&store.appends);
+            let undisturbed = soon(finish(&Runner::new(graph(&world), store), Durability::Step)).await;
+            let (appends, before) = (kept.lock().unwrap().clone(), world.performed());
+            for (position, record) in (0..).zip(appends.iter().flatten()) {
+                let path = match record {
+                    Record::Input(input) => &input.path,
+                    Record::Stepped(stepped) => &stepped.path,
+                    _ => continue,
+                };
+                (forks, inside) = (forks + 1, inside + u32::from(!path.is_root()));
+                let (world, what) = (World::of(&[]), format!("seed {seed}, {durability:?}, from {position} at {path}"));
+                let runner = Runner::new(graph(&world), Kept::cut(&appends).await);
+                // The first run may end with a question or a failure; what follows goes on from there.
+                let first = soon(runner.thread("t").at(Position(position)).durability(durability).resume()).await;
+                assert!(first.is_ok() || first.as_ref().unwrap_err().code() == "node-failed", "{what}: {first:?}");
+                assert_eq!(soon(finish(&runner, durability)).await, undisturbed, "{what}");
+                let performed = world.performed();
+                let twice = performed.iter().find(|effect| before.contains(effect));
+                assert_eq!(twice, None, "{what}: a new line has effects of its own");
+                assert_eq!(performed.iter().collect::<HashSet<_>>().len(), performed.len(), "{what}: {performed:?}");
+            }
+        }
+    }
+    assert!(one.is_some() || inside * 3 > forks, "{inside} of {forks}");
+}
