@@ -79,6 +79,19 @@ async fn a_sum_counts_the_same_whenever_steps_are_stored() {
 }
 
 #[tokio::test]
+async fn an_edit_inside_a_shared_graph_adds_to_what_others_add() {
+    let world = World::of(&[]);
+    let inner = line(&world, "inner", &[("c1", "e"), ("c2", "?")]).build().unwrap();
+    let graph = Graph::new("outer").node("child", inner.shared()).node("other", node(&world, "other", "e"));
+    let runner = in_memory(graph.edge(START, "child").edge(START, "other").edge("child", END).edge("other", END));
+    let thread = runner.thread("t");
+    assert_eq!(asked(thread.run(input().total(100)).await).len(), 1);
+    thread.inside::<Work>(["child"]).update(Work::update().total(1000).push_log("edited"), Some("c2")).await.unwrap();
+    let state = done(thread.resume().await);
+    assert_eq!((state.total, state.log.join(" ").as_str()), (100 + 11 + 1000 + 11, "c1(t) edited other(t)"));
+}
+
+#[tokio::test]
 async fn a_call_of_a_continued_graph_does_not_push_an_unfinished_one_aside() {
     for (script, faults) in [("!", [("c2", 1)]), ("?", [("c2", 0)]), ("!y", [("c2", 1)])] {
         let (world, sums) = (World::of(&faults), |_: &Work, inner: &Work| Work::update().total(inner.total));
@@ -880,7 +893,7 @@ async fn breakpoints_and_streams_reach_inside() {
 async fn random_graphs_inside_each_other_continued_from_behind_every_append_end_like_the_undisturbed_run() {
     let one = std::env::var("FERRATA_SEED").ok().and_then(|seed| seed.parse().ok());
     let mut depths = 0;
-    for seed in one.map_or(0..8, |seed| seed..seed + 1) {
+    for seed in one.map_or(0..6, |seed| seed..seed + 1) {
         for durability in DURABILITIES {
             let world = World::of(&[]);
             let (store, graph) = (Kept::default(), nested(&mut Dice(seed), &world, "", 2).build().unwrap());
@@ -926,7 +939,7 @@ async fn random_graphs_inside_each_other_continued_from_behind_every_append_end_
 async fn random_graphs_inside_each_other_end_the_same_from_each_of_their_checkpoints() {
     let one = std::env::var("FERRATA_SEED").ok().and_then(|seed| seed.parse().ok());
     let (mut forks, mut inside) = (0, 0);
-    for seed in one.map_or(0..8, |seed| seed..seed + 1) {
+    for seed in one.map_or(0..6, |seed| seed..seed + 1) {
         for durability in [Durability::Step, Durability::Exit] {
             let graph = |world: &Arc<World>| nested(&mut Dice(seed), world, "", 2).build().unwrap();
             let (world, store) = (World::of(&[]), Kept::default());

@@ -162,6 +162,20 @@ pub(crate) fn caller(name: &str) -> Node<Work> {
     call.into_node()
 }
 
+/// A node that calls the graph of its name twice at once.
+pub(crate) fn caller_of_two(name: &str) -> Node<Work> {
+    let key = format!("{name}'s");
+    let call = move |s: View<Work>, ctx: Context| {
+        let key = key.clone();
+        async move {
+            let (one, two) = tokio::join!(ctx.call::<Work>(&key, down(&s)), ctx.call::<Work>(&key, down(&s)));
+            let (one, two) = (one?, two?);
+            Ok(Work::update().log([&one.log[..], &two.log[..]].concat()).total(one.total + two.total))
+        }
+    };
+    call.into_node()
+}
+
 /// before -> child(nodes) -> after
 pub(crate) fn around(way: Way, world: &Arc<World>, inner: Graph<Work>) -> Graph<Work> {
     let graph = Graph::new("outer").node("before", node(world, "before", "e")).node("after", node(world, "after", ""));
@@ -257,7 +271,7 @@ pub(crate) fn nested(dice: &mut Dice, world: &Arc<World>, prefix: &str, depth: u
     for row in 0..1 + dice.below(2) {
         let names: Vec<String> = (0..1 + dice.below(2)).map(|n| format!("{prefix}{row}{n}")).collect();
         for name in &names {
-            if depth > 0 && dice.below(2) == 0 {
+            if depth > 0 && dice.below(3) > 0 {
                 let way = WAYS[dice.below(3) as usize];
                 let inner = nested(dice, world, &format!("{name}."), depth - 1).build().unwrap();
                 let inner = match dice.below(3) {
@@ -265,7 +279,12 @@ pub(crate) fn nested(dice: &mut Dice, world: &Arc<World>, prefix: &str, depth: u
                     1 => inner.unstored(),
                     _ => inner,
                 };
-                graph = embed(way, graph, name, inner);
+                graph = match way {
+                    Way::Called if dice.below(2) == 0 => {
+                        graph.callable(&format!("{name}'s"), inner).node(name, caller_of_two(name))
+                    }
+                    way => embed(way, graph, name, inner),
+                };
             } else {
                 let script = ["", "e", "?", "~", "!", "e?e", "e!e"][dice.below(7) as usize];
                 world.faults.lock().unwrap().insert(name.clone(), 1);
