@@ -4,199 +4,21 @@
 //! belongs to the wrong call; a graph that goes on from what was never recorded; a state that is one thing in memory and another in the log.
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
-use std::collections::{HashMap, HashSet};
-use std::path::Path;
-use std::sync::{Arc, Mutex};
+mod support {
+    pub(crate) mod nested;
+}
+
+use std::collections::HashSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata::log::{Doubt, Entry, Record, Source};
-use ferrata::store::{Append, Appended, Loaded, MemoryStore, Pending, RedbStore, Store, ThreadInfo, ThreadStatus};
+use ferrata::store::{MemoryStore, RedbStore, Store, ThreadStatus};
 use ferrata::{
-    Answer, Ask, Class, Context, Durability, END, Event, Graph, GraphBuilder, IntoNode, Mode, Next, Node, NodeError, Outcome,
-    Position, Question, Retry, Runner, START, State, Suspension, Target, Thread, ThreadName, View,
+    Answer, Ask, Class, Context, Durability, END, Event, Graph, IntoNode, Mode, Next, Node, NodeError, Outcome, Position, Retry,
+    Runner, START, Suspension, Target, ThreadName, View,
 };
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use tokio::sync::Notify;
-
-#[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug, PartialEq)]
-struct Work {
-    topic: String,
-    #[state(append)]
-    log: Vec<String>,
-    #[state(sum)]
-    total: i64,
-    #[state(sum)]
-    small: u8,
-}
-
-#[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug)]
-struct Other {
-    n: u64,
-}
-
-/// What really happened outside, and what is to go wrong there. It outlives runners and stores.
-#[derive(Default)]
-struct World {
-    /// Names of nodes, and their tasks.
-    began: Mutex<Vec<(String, String)>>,
-    performed: Mutex<Vec<String>>,
-    /// How often something goes wrong at that node.
-    faults: Mutex<HashMap<String, u32>>,
-    /// An effect is under way that will not end.
-    hangs: Notify,
-    gate: Notify,
-}
-
-impl World {
-    fn of(faults: &[(&str, u32)]) -> Arc<Self> {
-        let world = Self::default();
-        *world.faults.lock().unwrap() = faults.iter().map(|(node, times)| ((*node).to_owned(), *times)).collect();
-        Arc::new(world)
-    }
-
-    fn fault(&self, node: &str) -> bool {
-        let mut faults = self.faults.lock().unwrap();
-        faults.get_mut(node).filter(|times| **times > 0).map(|times| *times -= 1).is_some()
-    }
-
-    /// Everything that began since it was last asked.
-    fn began(&self) -> String {
-        let began = std::mem::take(&mut *self.began.lock().unwrap());
-        began.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
-    }
-
-    /// Everything that was performed.
-    fn performed(&self) -> Vec<String> {
-        self.performed.lock().unwrap().clone()
-    }
-}
-
-/// A node that does what its script says: `e` performs an effect, `h` one that hangs if a fault is due, `?` asks, `!` fails if a fault is due, `~` so
-/// that it may be tried again, `y` lets others go first.
-fn node(world: &Arc<World>, name: &str, script: &str) -> Node<Work> {
-    let (world, name, script) = (Arc::clone(world), name.to_owned(), script.to_owned());
-    let run = move |s: View<Work>, ctx: Context| {
-        let (world, name, script) = (Arc::clone(&world), name.clone(), script.clone());
-        async move {
-            world.began.lock().unwrap().push((name.clone(), ctx.task().to_string()));
-            let (mut n, mut effects) = (1, 0);
-            for does in script.chars() {
-                match does {
-                    'e' | 'h' => {
-                        let perform = |_| async {
-                            world.performed.lock().unwrap().push(format!("{}/{effects}", ctx.task()));
-                            if does == 'h' && world.fault(&name) {
-                                world.hangs.notify_one();
-                                std::future::pending::<()>().await;
-                            }
-                            Ok(10)
-                        };
-                        n += ctx.effect("e", perform).await?;
-                        effects += 1;
-                    }
-                    '?' => n += ctx.ask("n", Ask::<i64>::new(format!("{name}: how many?"))).await?,
-                    '!' if world.fault(&name) => return Err(NodeError::new("broken").deterministic()),
-                    '~' if world.fault(&name) => return Err(NodeError::new("busy").transient()),
-                    'y' => others_first().await,
-                    _ => {}
-                }
-            }
-            Ok(Work::update().push_log(format!("{name}({})", s.topic)).total(n))
-        }
-    };
-    run.into_node()
-}
-
-async fn others_first() {
-    for _ in 0..50 {
-        tokio::task::yield_now().await;
-    }
-}
-
-/// Nodes one after the other.
-fn line(world: &Arc<World>, name: &str, nodes: &[(&str, &str)]) -> GraphBuilder<Work> {
-    let graph = nodes
-        .iter()
-        .fold(Graph::<Work>::new(name), |graph, (node_name, script)| graph.node(node_name, node(world, node_name, script)));
-    chain(graph, &nodes.iter().map(|(name, _)| *name).collect::<Vec<_>>())
-}
-
-fn chain(graph: GraphBuilder<Work>, names: &[&str]) -> GraphBuilder<Work> {
-    let ends = [&[START], names, &[END]].concat();
-    ends.windows(2).fold(graph, |graph, pair| graph.edge(pair[0], pair[1]))
-}
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Way {
-    Shared,
-    Mapped,
-    Called,
-}
-
-const DURABILITIES: [Durability; 3] = [Durability::Step, Durability::Behind, Durability::Exit];
-const WAYS: [Way; 3] = [Way::Shared, Way::Mapped, Way::Called];
-
-fn down(outer: &Work) -> WorkUpdate {
-    Work::update().topic(format!("{}'s", outer.topic))
-}
-
-fn up(_: &Work, inner: &Work) -> WorkUpdate {
-    Work::update().log(inner.log.clone()).total(inner.total)
-}
-
-/// The graph as a node.
-fn embed(way: Way, graph: GraphBuilder<Work>, name: &str, inner: Graph<Work>) -> GraphBuilder<Work> {
-    match way {
-        Way::Shared => graph.node(name, inner.shared()),
-        Way::Mapped => graph.node(name, inner.mapped(down, up)),
-        Way::Called => graph.callable(&format!("{name}'s"), inner).node(name, caller(name)),
-    }
-}
-
-/// A node that calls the graph of its name.
-fn caller(name: &str) -> Node<Work> {
-    let key = format!("{name}'s");
-    let call = move |s: View<Work>, ctx: Context| {
-        let key = key.clone();
-        async move { ctx.call::<Work>(&key, down(&s)).await.map(|inner| up(&s, &inner)) }
-    };
-    call.into_node()
-}
-
-/// before -> child(nodes) -> after
-fn around(way: Way, world: &Arc<World>, inner: Graph<Work>) -> Graph<Work> {
-    let graph = Graph::new("outer").node("before", node(world, "before", "e")).node("after", node(world, "after", ""));
-    chain(embed(way, graph, "child", inner), &["before", "child", "after"]).build().unwrap()
-}
-
-fn at(dir: &Path, graph: Graph<Work>) -> Runner<Work> {
-    Runner::new(graph, RedbStore::open(dir.join("s.redb")).unwrap())
-}
-
-fn in_memory(graph: GraphBuilder<Work>) -> Runner<Work> {
-    Runner::new(graph.build().unwrap(), MemoryStore::new())
-}
-
-fn input() -> WorkUpdate {
-    Work::update().topic("t")
-}
-
-fn asked(outcome: Result<Outcome<Work>, ferrata::Error>) -> Vec<Arc<Question>> {
-    match outcome.unwrap() {
-        Outcome::Waiting(questions) => questions,
-        other => panic!("it asks nothing: {other:?}"),
-    }
-}
-
-fn done(outcome: Result<Outcome<Work>, ferrata::Error>) -> Work {
-    (*outcome.unwrap().done().expect("it is done")).clone()
-}
-
-/// What hangs fails.
-async fn soon<T>(work: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(60), work).await.expect("it hangs")
-}
+use support::nested::*;
 
 #[tokio::test]
 async fn a_graph_whose_entry_failed_begins_when_the_thread_is_resumed() {
@@ -257,6 +79,19 @@ async fn a_sum_counts_the_same_whenever_steps_are_stored() {
 }
 
 #[tokio::test]
+async fn an_edit_inside_a_shared_graph_adds_to_what_others_add() {
+    let world = World::of(&[]);
+    let inner = line(&world, "inner", &[("c1", "e"), ("c2", "?")]).build().unwrap();
+    let graph = Graph::new("outer").node("child", inner.shared()).node("other", node(&world, "other", "e"));
+    let runner = in_memory(graph.edge(START, "child").edge(START, "other").edge("child", END).edge("other", END));
+    let thread = runner.thread("t");
+    assert_eq!(asked(thread.run(input().total(100)).await).len(), 1);
+    thread.inside::<Work>(["child"]).update(Work::update().total(1000).push_log("edited"), Some("c2")).await.unwrap();
+    let state = done(thread.resume().await);
+    assert_eq!((state.total, state.log.join(" ").as_str()), (100 + 11 + 1000 + 11, "c1(t) edited other(t)"));
+}
+
+#[tokio::test]
 async fn a_call_of_a_continued_graph_does_not_push_an_unfinished_one_aside() {
     for (script, faults) in [("!", [("c2", 1)]), ("?", [("c2", 0)]), ("!y", [("c2", 1)])] {
         let (world, sums) = (World::of(&faults), |_: &Work, inner: &Work| Work::update().total(inner.total));
@@ -291,10 +126,6 @@ async fn two_tasks_cannot_call_one_continued_graph_at_once() {
     assert!(error.to_string().contains("keeps its state and is at work for another task"), "{error}");
     assert_eq!(done(soon(runner.thread("t").resume()).await).log, ["c1(a's)", "c1(a's)", "c1(b's)"]);
     assert_eq!(world.performed().len(), 2, "{:?}", world.performed());
-}
-
-fn to_state(topic: &str) -> serde_json::Value {
-    serde_json::to_value(Work { topic: topic.to_owned(), ..Work::default() }).unwrap()
 }
 
 #[tokio::test]
@@ -431,121 +262,638 @@ async fn after_a_failure_inside_only_what_failed_runs_again() {
     }
 }
 
-/// Keeps every append, to begin again behind any of them.
-#[derive(Debug, Default)]
-struct Kept {
-    inner: MemoryStore,
-    appends: Arc<Mutex<Vec<Vec<Record>>>>,
-}
-
-impl Kept {
-    /// What another process finds that begins behind these appends.
-    async fn cut(appends: &[Vec<Record>]) -> Self {
-        let (store, mut expected) = (Self::default(), Position(0));
-        for records in appends {
-            let (thread, records, count) = (ThreadName::new("t").unwrap(), records.clone(), records.len() as u64);
-            let (status, at) = (ThreadStatus::Running, ferrata::clock::Timestamp(1));
-            store.append(Append { thread, expected, records, snapshot: None, status, at }).await.unwrap();
-            expected.0 += count;
-        }
-        store
-    }
-}
-
-impl Store for Kept {
-    fn append(&self, append: Append) -> Pending<'_, Appended> {
-        self.appends.lock().unwrap().push(append.records.clone());
-        self.inner.append(append)
-    }
-    fn load<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, Loaded> {
-        self.inner.load(thread)
-    }
-    fn read<'a>(&'a self, thread: &'a ThreadName, from: Position) -> Pending<'a, Vec<Entry>> {
-        self.inner.read(thread, from)
-    }
-    fn threads<'a>(&'a self, after: Option<&'a ThreadName>, limit: usize) -> Pending<'a, Vec<ThreadInfo>> {
-        self.inner.threads(after, limit)
-    }
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.inner.delete(thread)
-    }
-}
-
-/// Numbers from a seed.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % n
-    }
-}
-
-/// Two or three layers of one or two nodes, some of which are graphs of that kind again.
-fn nested(dice: &mut Dice, world: &Arc<World>, prefix: &str, depth: u64) -> GraphBuilder<Work> {
-    let mut graph = Graph::<Work>::new(if prefix.is_empty() { "outer" } else { prefix });
-    let mut layer = vec![START.to_owned()];
-    for row in 0..1 + dice.below(2) {
-        let names: Vec<String> = (0..1 + dice.below(2)).map(|n| format!("{prefix}{row}{n}")).collect();
-        for name in &names {
-            if depth > 0 && dice.below(2) == 0 {
-                let way = WAYS[dice.below(3) as usize];
-                let inner = nested(dice, world, &format!("{name}."), depth - 1).build().unwrap();
-                let inner = match dice.below(3) {
-                    0 if way != Way::Shared => inner.continued(),
-                    1 => inner.unstored(),
-                    _ => inner,
-                };
-                graph = embed(way, graph, name, inner);
+#[tokio::test]
+async fn an_answer_to_a_question_inside_finds_everything_as_it_was_after_a_restart() {
+    for (way, durability) in WAYS.into_iter().flat_map(|way| DURABILITIES.map(|durability| (way, durability))) {
+        for deep in [false, true] {
+            let (world, dir, what) = (World::of(&[]), tempfile::tempdir().unwrap(), format!("{way:?} {durability:?} {deep}"));
+            let make = || {
+                let inner = line(&world, "inner", &[("c1", "e"), ("ask", "?"), ("c2", "")]).build().unwrap();
+                let middle = Graph::new("middle").node("m1", node(&world, "m1", "e")).node("m2", node(&world, "m2", ""));
+                let middle = |inner| chain(embed(way, middle, "mid", inner), &["m1", "mid", "m2"]).build().unwrap();
+                at(dir.path(), around(way, &world, if deep { middle(inner) } else { inner }))
+            };
+            let runner = make();
+            let questions = asked(runner.thread("t").durability(durability).run(input()).await);
+            drop(runner);
+            let (runner, id) = (make(), questions[0].id);
+            let thread = runner.thread("t").durability(durability);
+            let state = thread.state().await.unwrap();
+            assert_eq!((state.status, &*state.next), (ThreadStatus::Waiting, &["child".into()][..]), "{what}");
+            assert_eq!(state.tasks[0].questions[0].id, id, "{what}");
+            let path = state.questions[0].task.path.to_string();
+            assert!(path.starts_with("child@2") && path.matches('/').count() == 1 + usize::from(deep), "{what}: {path}");
+            assert_eq!(runner.threads(None, 9).await.unwrap()[0].status, ThreadStatus::Waiting, "{what}");
+            assert_eq!(asked(thread.resume().await)[0].id, id, "{what}");
+            assert_eq!(world.began(), if deep { "before m1 c1 ask" } else { "before c1 ask" }, "{what}");
+            let state = done(thread.answer(id, Answer::new(5)).await);
+            assert_eq!(world.began(), if deep { "ask c2 m2 after" } else { "ask c2 after" }, "{what}");
+            assert_eq!(world.performed().len(), 2 + usize::from(deep), "{what}: {:?}", world.performed());
+            let own = if way == Way::Shared {
+                "t"
+            } else if deep {
+                "t's's"
             } else {
-                let script = ["", "e", "?", "~", "!", "e?e", "e!e"][dice.below(7) as usize];
-                world.faults.lock().unwrap().insert(name.clone(), 1);
-                graph = graph.node(name, node(world, name, script).retry(Retry::transient(3).first_delay(Duration::ZERO)));
-            }
+                "t's"
+            };
+            assert!(state.log.contains(&format!("c2({own})")), "{what}: {:?}", state.log);
+            assert_eq!((state.log.len(), state.total), if deep { (7, 7 + 30 + 5) } else { (5, 5 + 20 + 5) }, "{what}");
+            assert_eq!(thread.answer(id, Answer::new(5)).await.unwrap_err().code(), "question-answered", "{what}");
         }
-        for from in &layer {
-            graph = names.iter().fold(graph, |graph, name| graph.edge(from, name));
-        }
-        layer = names;
     }
-    let last = format!("{prefix}last");
-    graph = layer.iter().fold(graph.node(&last, node(world, &last, "")), |graph, from| graph.edge(from, &last));
-    let (first, rounds) = (format!("{prefix}00"), if prefix.is_empty() { 2 } else { 1 });
-    let to = first.clone();
-    graph.route_to(&last, [&*first, END], move |s: &Work| {
-        let ended = s.log.iter().filter(|entry| entry.starts_with("last(")).count();
-        if ended < rounds && rounds > 1 { to.clone() } else { END.to_owned() }
-    })
 }
 
-/// Goes on until the thread is done: resumes after failures, answers what is asked.
-async fn finish(runner: &Runner<Work>, durability: Durability) -> Work {
-    let thread = runner.thread("t").durability(durability);
-    let mut result = thread.run_once(input()).await;
-    for _ in 0..200 {
-        result = match result {
-            Ok(Outcome::Done(state)) => {
-                assert_eq!(*thread.state().await.unwrap().values, *state, "the fold of the log is the live state");
-                return (*state).clone();
-            }
-            Ok(Outcome::Waiting(questions)) => {
-                let question = &questions[0];
-                let answer = if question.is_doubt() { Answer::performed(10) } else { Answer::new(question.text.len()) };
-                thread.answer(question.id, answer).await
-            }
-            Ok(Outcome::Suspended(why)) => panic!("{why}"),
-            Err(error) if error.code() == "node-failed" => thread.resume().await,
-            Err(error) => panic!("{error}"),
+#[tokio::test]
+async fn an_answer_runs_only_the_task_that_asked() {
+    for way in [Way::Mapped, Way::Called, Way::Shared] {
+        let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+        let make = || {
+            // Two tasks ask in each of three calls.
+            let inner = Graph::new("inner").node("c1", node(&world, "c1", "e")).node("x", node(&world, "x", "?"));
+            let inner = inner.node("y", node(&world, "y", "?")).node("z", node(&world, "z", ""));
+            let inner = inner.edge(START, "c1").edge("c1", "x").edge("c1", "y").join(["x", "y"], "z").edge("z", END);
+            let sends = |_: &Work| Ok(["a", "b", "c"].map(|topic| Target::send("child", to_state(topic))).to_vec());
+            let graph = embed(way, Graph::new("outer"), "child", inner.build().unwrap());
+            at(dir.path(), graph.branch(START, ["child"], sends).edge("child", END).build().unwrap())
         };
+        let (mut open, mut runs) = (asked(make().thread("t").run(input()).await), Vec::new());
+        assert_eq!((open.len(), world.began().matches("c1").count()), (6, 3), "{way:?}");
+        // From the middle, so that neither the first nor the last task is the one.
+        while !open.is_empty() {
+            let question = open.remove(open.len() / 2);
+            let outcome = soon(make().thread("t").answer(question.id, Answer::new(1))).await.unwrap();
+            assert_eq!(outcome.questions().len(), open.len(), "{way:?}");
+            runs.push(world.began());
+        }
+        let names: Vec<_> = runs.iter().map(|run| run.replace(" z", "")).collect();
+        assert!(names.iter().all(|run| run == "x" || run == "y"), "{way:?}: {runs:?}");
+        let state = done(make().thread("t").resume().await);
+        let topics = if way == Way::Shared { ["a", "b", "c"] } else { ["a's", "b's", "c's"] };
+        let log: Vec<_> = topics.iter().flat_map(|topic| ["c1", "x", "y", "z"].map(|name| format!("{name}({topic})"))).collect();
+        assert_eq!((state.log, world.performed().len()), (log, 3), "{way:?}");
     }
-    panic!("it does not end");
+}
+
+#[tokio::test]
+async fn going_back_before_a_question_inside_asks_it_again() {
+    let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+    let make = || {
+        at(
+            dir.path(),
+            around(Way::Called, &world, line(&world, "inner", &[("c1", "e"), ("ask", "?"), ("c2", "")]).build().unwrap()),
+        )
+    };
+    let runner = make();
+    let first = asked(runner.thread("t").run(input()).await);
+    let end = done(runner.thread("t").answer(first[0].id, Answer::new(5)).await);
+    let (log, history) =
+        (runner.thread("t").log().await.unwrap(), runner.thread("t").inside::<Work>(["child"]).history().await.unwrap());
+    assert_eq!(history.iter().map(|c| c.step.0).collect::<Vec<_>>(), [3, 2, 1, 0, -1]);
+    let whole = runner.thread("t").history().await.unwrap();
+    let before_ask = history.iter().find(|c| c.next == ["ask".into()]).unwrap().position;
+    let before_child = whole.iter().find(|c| c.next == ["child".into()]).unwrap().position;
+    drop(runner);
+    for (position, again, performed) in [(before_ask, "ask", 2), (before_child, "c1 ask", 3)] {
+        world.began();
+        let runner = make();
+        let thread = runner.thread("t");
+        assert_eq!(*thread.clone().at(before_ask).state().await.unwrap().values.log, ["before(t)"]);
+        let questions = asked(thread.clone().at(position).resume().await);
+        assert_ne!(questions[0].id, first[0].id, "the old answer is not used");
+        assert_eq!((world.began(), world.performed().len()), (again.to_owned(), performed), "{position:?}");
+        drop((thread, runner));
+        let runner = make();
+        let other = done(runner.thread("t").answer(questions[0].id, Answer::new(7)).await);
+        assert_eq!((&other.log, other.total), (&end.log, end.total + 2));
+        assert_eq!(world.began(), "ask c2 after");
+        assert_eq!(runner.thread("t").log().await.unwrap()[..log.len()], log, "the first line of history is as it was");
+        world.performed.lock().unwrap().truncate(2);
+    }
+}
+
+#[tokio::test]
+async fn going_back_in_time_takes_the_state_of_continued_graphs_along() {
+    for durability in DURABILITIES {
+        let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+        let make = || {
+            let inner = line(&world, "inner", &[("c", "e")]).build().unwrap().continued();
+            let child = inner.mapped(down, |_: &Work, inner| Work::update().set_log(inner.log.clone()));
+            at(
+                dir.path(),
+                chain(Graph::new("outer").node("child", child).node("after", node(&world, "after", "")), &["child", "after"])
+                    .build()
+                    .unwrap(),
+            )
+        };
+        for calls in 1..=3 {
+            let state = done(make().thread("t").durability(durability).run(input()).await);
+            assert_eq!(state.log.len(), calls + 1, "{durability:?}");
+        }
+        // The end of the first run, and with steps of their own also the one between.
+        let history = make().thread("t").history().await.unwrap();
+        let first = history.iter().rfind(|c| c.values.log.len() == 2).unwrap().position;
+        let runner = make();
+        assert_eq!(runner.thread("t").inside::<Work>(["child"]).state().await.unwrap().values.log.len(), 3);
+        let state = done(runner.thread("t").at(first).durability(durability).run(input()).await);
+        assert_eq!(state.log.len(), 3, "{durability:?}");
+        drop(runner);
+        assert_eq!(make().thread("t").inside::<Work>(["child"]).state().await.unwrap().values.log.len(), 2, "{durability:?}");
+    }
+}
+
+/// A node that calls the graph of its name, and goes on if that fails.
+fn lenient(name: &str) -> Node<Work> {
+    let key = format!("{name}'s");
+    let call = move |s: View<Work>, ctx: Context| {
+        let key = key.clone();
+        async move {
+            match ctx.call::<Work>(&key, down(&s)).await {
+                Ok(inner) => Ok(up(&s, &inner)),
+                Err(error) => Ok(Work::update().push_log(format!("caught: {error}"))),
+            }
+        }
+    };
+    call.into_node()
+}
+
+#[tokio::test]
+async fn who_deals_with_a_failure_inside_does_not_repeat_what_was_finished_there() {
+    let failed = r#"caught: node "c2" failed in attempt 1: broken"#;
+    let cases: [(&str, &str, &[&str], &str); 4] = [
+        ("retry outside", "~", &["c1(t's)", "c2(t's)"], "c1 c2 c2"),
+        ("retry inside", "~", &["c1(t's)", "c2(t's)"], "c1 c2 c2"),
+        ("caught", "!", &[failed], "c1 c2"),
+        ("handler", "!", &["r1(rescue)", "r2(rescue)"], "c1 c2 r1 r2 r2"),
+    ];
+    for (case, script, log, began) in cases {
+        let (world, dir) = (World::of(&[("c2", 1)]), tempfile::tempdir().unwrap());
+        let make = || {
+            let retry = Retry::transient(3).first_delay(Duration::ZERO);
+            let (c1, mut c2) = (node(&world, "c1", "e"), node(&world, "c2", script));
+            c2 = if case == "retry inside" { c2.retry(retry) } else { c2 };
+            let inner = chain(Graph::new("inner").node("c1", c1).node("c2", c2), &["c1", "c2"]).build().unwrap();
+            let rescue = line(&world, "rescue", &[("r1", "e"), ("r2", "?")]).build().unwrap();
+            let rescuer = |ctx: Context| async move {
+                let rescued = ctx.call::<Work>("rescue", Work::update().topic("rescue")).await?;
+                Ok(Next::update(Work::update().log(rescued.log.clone())).goto([Target::node(END)]))
+            };
+            let child = match case {
+                "retry outside" => caller("child").retry(retry),
+                "caught" => lenient("child"),
+                "handler" => caller("child").on_error(rescuer.leads_to([END])),
+                _ => caller("child"),
+            };
+            let graph = Graph::new("outer").callable("child's", inner).callable("rescue", rescue).node("child", child);
+            at(dir.path(), chain(graph, &["child"]).build().unwrap())
+        };
+        let mut outcome = make().thread("t").run(input()).await;
+        if case == "handler" {
+            let questions = asked(outcome);
+            assert!(questions[0].task.path.to_string().ends_with("!/"), "{}", questions[0].task.path);
+            outcome = make().thread("t").answer(questions[0].id, Answer::new(1)).await;
+        }
+        assert_eq!(done(outcome).log, log, "{case}");
+        assert_eq!(world.began(), began, "{case}");
+        assert_eq!(world.performed().len(), if case == "handler" { 2 } else { 1 }, "{case}");
+    }
+}
+
+/// An effect inside is under way when the node around it runs out of time, or stops waiting for it.
+#[tokio::test(start_paused = true)]
+async fn an_effect_inside_that_was_cut_off_is_in_doubt_and_not_repeated_in_silence() {
+    for (is_dropped, was_performed) in [(false, true), (false, false), (true, true), (true, false)] {
+        let world = World::of(&[("c2", 1)]);
+        let inner = line(&world, "inner", &[("c1", "e"), ("c2", "h"), ("c3", "")]).build().unwrap();
+        let leaver = {
+            let world = Arc::clone(&world);
+            move |s: View<Work>, ctx: Context| {
+                let world = Arc::clone(&world);
+                async move {
+                    tokio::select! {
+                        inner = ctx.call::<Work>("child's", down(&s)) => inner.map(|inner| up(&s, &inner)),
+                        () = world.hangs.notified() => Ok(Work::update().push_log("left")),
+                    }
+                }
+            }
+        };
+        let retry = Retry::transient(3).first_delay(Duration::ZERO);
+        let child = if is_dropped { leaver.into_node() } else { caller("child").timeout(Duration::from_secs(5)).retry(retry) };
+        let runner = in_memory(chain(Graph::new("outer").callable("child's", inner).node("child", child), &["child"]));
+        let thread = runner.thread("t");
+        let questions = asked(soon(thread.run(input())).await);
+        let what = format!("dropped {is_dropped}, performed {was_performed}");
+        assert!(questions.len() == 1 && questions[0].is_doubt(), "{what}: {questions:?}");
+        let log = thread.log().await.unwrap();
+        let why = log
+            .iter()
+            .find_map(|entry| if let Record::EffectDoubted(doubted) = &entry.record { Some(&doubted.why) } else { None });
+        assert_eq!(why, Some(&if is_dropped { Doubt::Dropped } else { Doubt::TimedOut }), "{what}");
+        assert_eq!(asked(soon(thread.resume()).await)[0].id, questions[0].id, "{what}");
+        assert_eq!((world.began().as_str(), world.performed().len()), ("c1 c2", 2), "{what}");
+        let answer = if was_performed { Answer::performed(10) } else { Answer::not_performed() };
+        let state = done(soon(thread.answer(questions[0].id, answer)).await);
+        assert_eq!(state.log, ["c1(t's)", "c2(t's)", "c3(t's)"], "{what}");
+        assert_eq!((world.began().as_str(), world.performed().len()), ("c2 c3", if was_performed { 2 } else { 3 }), "{what}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_an_attempt_inside_says_after_its_time_changes_nothing() {
+    let world = World::of(&[]);
+    let late = {
+        let world = Arc::clone(&world);
+        move |ctx: Context| {
+            let world = Arc::clone(&world);
+            async move {
+                // A task of its own survives the node that began it.
+                let side = tokio::spawn(async move {
+                    ctx.effect("e", |_| async { Ok(world.gate.notified().await) }).await?;
+                    ctx.ask("n", Ask::<i64>::new("late?")).await
+                });
+                Ok(Work::update().total(side.await??))
+            }
+        }
+    };
+    let inner = chain(Graph::<Work>::new("inner").node("late", late), &["late"]).build().unwrap();
+    let graph = Graph::new("outer").callable("child's", inner).node("child", caller("child").timeout(Duration::from_secs(5)));
+    let runner = in_memory(chain(graph, &["child"]));
+    let thread = runner.thread("t");
+    let questions = asked(soon(thread.run(input())).await);
+    let before = thread.log().await.unwrap();
+    world.gate.notify_one();
+    others_first().await;
+    assert_eq!(thread.log().await.unwrap(), before);
+    let asked_now = asked(soon(thread.answer(questions[0].id, Answer::performed(serde_json::Value::Null))).await);
+    assert_eq!((asked_now.len(), &*asked_now[0].text), (1, "late?"));
+    assert_eq!(done(soon(thread.answer(asked_now[0].id, Answer::new(3))).await).total, 3);
+}
+
+#[tokio::test]
+async fn a_graph_that_is_not_stored_begins_anew_and_repeats_no_effect() {
+    for durability in DURABILITIES {
+        let (world, dir) = (World::of(&[("c3", 1)]), tempfile::tempdir().unwrap());
+        let make = || {
+            let inner = line(&world, "inner", &[("c1", "e"), ("c2", "e?e"), ("c3", "e!")]).build().unwrap().unstored();
+            at(dir.path(), around(Way::Mapped, &world, inner))
+        };
+        let questions = asked(make().thread("t").durability(durability).run(input()).await);
+        assert_eq!(world.began(), "before c1 c2");
+        let error = make().thread("t").durability(durability).answer(questions[0].id, Answer::new(5)).await.unwrap_err();
+        assert_eq!((error.code(), &*world.began()), ("node-failed", "c1 c2 c3"), "{durability:?}");
+        let runner = make();
+        let state = done(runner.thread("t").durability(durability).resume().await);
+        assert_eq!(state.log, ["before(t)", "c1(t's)", "c2(t's)", "c3(t's)", "after(t)"], "{durability:?}");
+        assert_eq!((world.began().as_str(), world.performed().len()), ("c1 c2 c3 after", 5), "{durability:?}");
+        let steps_inside = |entry: &Entry| matches!(&entry.record, Record::Stepped(stepped) if !stepped.path.is_root());
+        assert!(!runner.thread("t").log().await.unwrap().iter().any(steps_inside));
+        assert_eq!(runner.thread("t").inside::<Work>(["child"]).state().await.unwrap_err().code(), "no-subgraph");
+    }
+}
+
+/// What the log tells, without snapshots.
+async fn without_snapshots(runner: &Runner<Work>, graph: Graph<Work>) -> Runner<Work> {
+    let records = runner.thread("t").log().await.unwrap().into_iter().map(|entry| entry.record).collect();
+    Runner::new(graph, Kept::cut(&[records]).await)
+}
+
+/// A state with everything that a caller can see of it.
+async fn seen(runner: &Runner<Work>) -> String {
+    let state = runner.thread("t").state().await.unwrap();
+    let inside = runner.thread("t").inside::<Work>(["child"]).state().await;
+    let inside = inside.map(|state| format!("{:?} {:?} {:?} {:?}", state.values, state.next, state.tasks, state.step));
+    format!("{:?} {:?} {:?} {:?} {inside:?}", state.values, state.next, state.tasks, state.status)
+}
+
+#[tokio::test]
+async fn a_snapshot_in_the_middle_of_a_graph_inside_is_what_the_log_says() {
+    for way in WAYS {
+        let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+        let graph = || {
+            let long = |s: View<Work>| async move { Ok(Work::update().push_log(format!("{:01000}", s.log.len()))) };
+            let graph = Graph::<Work>::new("inner").node("long", long).node("ask", node(&world, "ask", "e?"));
+            let graph = graph.route_to("long", ["long", "ask"], |s: &Work| if s.log.len() < 40 { "long" } else { "ask" });
+            around(way, &world, graph.edge(START, "long").edge("ask", END).build().unwrap())
+        };
+        let questions = asked(at(dir.path(), graph()).thread("t").run(input()).await);
+        let store = RedbStore::open(dir.path().join("s.redb")).unwrap();
+        let loaded = store.load(&ThreadName::new("t").unwrap()).await.unwrap();
+        assert!(loaded.snapshot.is_some() && loaded.entries.len() < 60, "{way:?}: {} records behind it", loaded.entries.len());
+        drop(store);
+        let runner = at(dir.path(), graph());
+        let folded = without_snapshots(&runner, graph()).await;
+        assert_eq!(seen(&runner).await, seen(&folded).await, "{way:?}");
+        let (state, other) = (
+            runner.thread("t").answer(questions[0].id, Answer::new(1)).await,
+            folded.thread("t").answer(questions[0].id, Answer::new(1)).await,
+        );
+        assert_eq!(done(state), done(other), "{way:?}");
+        assert_eq!((world.began().as_str(), world.performed().len()), ("before ask ask after ask after", 2), "{way:?}");
+    }
+}
+
+/// A store counts each record, so that a snapshot falls due at some step; there the conditional edge fails.
+#[tokio::test]
+async fn what_was_never_recorded_is_in_no_snapshot() {
+    for way in [Some(Way::Shared), Some(Way::Mapped), None] {
+        for fails_at in 20..36 {
+            let world = World::of(&[("route", 1)]);
+            let graph = || {
+                let (count, world) = (|| async { Ok(Work::update().total(1)) }, Arc::clone(&world));
+                let graph = Graph::<Work>::new("count").node("n", count).edge(START, "n");
+                let graph = graph.route_to("n", ["n", END], move |s: &Work| match s.total {
+                    n if n == fails_at && world.fault("route") => "nowhere",
+                    n if n < 40 => "n",
+                    _ => END,
+                });
+                let inner = graph.build().unwrap();
+                way.map_or(inner.clone(), |way| {
+                    chain(embed(way, Graph::new("outer"), "child", inner), &["child"]).build().unwrap()
+                })
+            };
+            let runner = Runner::new(graph(), MemoryStore::new());
+            assert_eq!(runner.thread("t").run(input()).await.unwrap_err().code(), "route");
+            let folded = without_snapshots(&runner, graph()).await;
+            assert_eq!(seen(&runner).await, seen(&folded).await, "{way:?}, step {fails_at}");
+            assert_eq!(done(runner.thread("t").resume().await).total, 40, "{way:?}, step {fails_at}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_graph_inside_can_be_edited_where_it_waits_and_bad_edits_change_nothing() {
+    for way in WAYS {
+        let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+        let inner = || line(&world, "inner", &[("c1", "e"), ("ask", "?"), ("c2", "")]).build().unwrap();
+        let make = || at(dir.path(), around(way, &world, inner()));
+        let old = asked(make().thread("t").run(input()).await);
+        let runner = make();
+        let thread = runner.thread("t");
+        let log = thread.log().await.unwrap();
+        let edit = Work::update().topic("edited");
+        let wrong = thread.inside::<Other>(["child"]).update(Other::update().n(1), None).await.unwrap_err();
+        assert!(wrong.code() == "no-subgraph" && wrong.to_string().contains("Work"), "{wrong}");
+        let refused = [
+            (thread.inside::<Work>(["other"]).update(edit.clone(), None).await, "no-subgraph"),
+            (thread.inside::<Work>(["child", "ask"]).update(edit.clone(), None).await, "no-subgraph"),
+            (thread.inside::<Work>(["child"]).update(edit.clone(), Some("nobody")).await, "edit-node"),
+            (
+                thread.inside::<Work>(["child"]).update(ferrata::state::Update::new().set("nothing", "x"), Some("c1")).await,
+                "edit-changes",
+            ),
+        ];
+        for (result, code) in refused {
+            assert_eq!(result.unwrap_err().code(), code, "{way:?}");
+        }
+        assert_eq!(thread.log().await.unwrap(), log, "{way:?}: nothing has changed");
+        thread.inside::<Work>(["child"]).update(edit, Some("c1")).await.unwrap();
+        let outer = thread.state().await.unwrap();
+        assert_eq!((&*outer.values.topic, &*outer.next, outer.questions.len()), ("t", &["child".into()][..], 0), "{way:?}");
+        let inside = thread.inside::<Work>(["child"]).state().await.unwrap();
+        assert_eq!((&*inside.values.topic, &*inside.next, inside.source), ("edited", &["ask".into()][..], Some(Source::Update)));
+        assert_eq!(thread.answer(old[0].id, Answer::new(1)).await.unwrap_err().code(), "question-closed");
+        let new = asked(thread.resume().await);
+        drop((thread, runner));
+        let runner = make();
+        let state = done(runner.thread("t").answer(new[0].id, Answer::new(1)).await);
+        assert!(state.log.contains(&"c2(edited)".to_owned()), "{way:?}: {:?}", state.log);
+        assert_eq!((world.began().as_str(), world.performed().len()), ("before c1 ask ask ask c2 after", 2), "{way:?}");
+        let steps: Vec<_> =
+            runner.thread("t").inside::<Work>(["child"]).history().await.unwrap().iter().map(|c| c.source).collect();
+        assert_eq!(steps, [Source::Loop, Source::Loop, Source::Update, Source::Loop, Source::Loop, Source::Input], "{way:?}");
+    }
+}
+
+#[tokio::test]
+async fn of_several_graphs_at_work_one_is_named_by_its_path() {
+    let world = World::of(&[]);
+    let inner = line(&world, "inner", &[("ask", "?")]).build().unwrap();
+    let sends = |_: &Work| Ok(["a", "b"].map(|topic| Target::send("child", to_state(topic))).to_vec());
+    let graph = embed(Way::Mapped, Graph::new("outer"), "child", inner).branch(START, ["child"], sends).edge("child", END);
+    let runner = in_memory(graph);
+    let thread = runner.thread("t");
+    let questions = asked(thread.run(input()).await);
+    let error = thread.inside::<Work>(["child"]).state().await.unwrap_err();
+    assert!(error.code() == "no-subgraph" && error.to_string().contains("child@1#1/"), "{error}");
+    let path = questions[1].task.path.clone();
+    thread.inside_path::<Work>(path).update(Work::update().topic("edited"), Some(END)).await.unwrap();
+    assert_eq!(asked(soon(thread.resume()).await).len(), 1);
+    assert_eq!(done(thread.answer(questions[0].id, Answer::new(1)).await).log, ["ask(a's)"]);
+}
+
+#[tokio::test]
+async fn fifty_graphs_at_once_give_one_outer_step_whoever_is_first() {
+    let mut steps = HashSet::new();
+    for (turn, tasks_max, concurrency) in [(1, 1_000, 50), (17, 1_000, 50), (31, 1, 50), (7, 3, 50), (3, 1_000, 1), (1, 1, 1)] {
+        let slow = move |s: View<Work>| async move {
+            let place: u64 = s.topic.trim_end_matches("'s").parse()?;
+            for _ in 0..place * turn % 23 {
+                tokio::task::yield_now().await;
+            }
+            Ok(Work::update().push_log(format!("{place}")).total(i64::try_from(place)?))
+        };
+        let inner = chain(Graph::<Work>::new("inner").node("slow", slow), &["slow"]).build().unwrap();
+        let middle = chain(embed(Way::Called, Graph::new("middle"), "mid", inner), &["mid"]).build().unwrap();
+        let child = middle.mapped(|s: &Work| Work::update().topic(&*s.topic), up).concurrency(concurrency);
+        let sends = |_: &Work| Ok((0..50).map(|n: u64| Target::send("child", to_state(&n.to_string()))).collect());
+        let runner = in_memory(Graph::new("outer").node("child", child).branch(START, ["child"], sends).edge("child", END));
+        let state = done(soon(runner.thread("t").tasks_max(tasks_max).run(input())).await);
+        assert_eq!(state.log, (0..50).map(|n| n.to_string()).collect::<Vec<_>>());
+        let outer = |entry: Entry| match entry.record {
+            Record::Stepped(stepped) if stepped.path.is_root() => Some(serde_json::to_string(&stepped).unwrap()),
+            _ => None,
+        };
+        steps.insert(runner.thread("t").log().await.unwrap().into_iter().filter_map(outer).collect::<Vec<_>>());
+    }
+    assert_eq!(steps.len(), 1, "{steps:?}");
+}
+
+#[tokio::test]
+async fn a_node_inside_speaks_to_the_graph_outside_also_over_a_restart() {
+    let graph = |world: &Arc<World>, way: Way, target: &'static str| {
+        let (c1, say) = (node(world, "c1", "e"), Arc::clone(world));
+        let say = move || {
+            say.began.lock().unwrap().push(("say".to_owned(), String::new()));
+            async move { Ok(Next::to_parent(Work::update().push_log("told")).goto([Target::node(target)])) }
+        };
+        let inner = chain(Graph::<Work>::new("inner").node("c1", c1).node("say", say), &["c1", "say"]).build().unwrap();
+        let child = match way {
+            Way::Shared => inner.clone().shared(),
+            Way::Mapped => inner.clone().mapped(down, up),
+            Way::Called => caller("child"),
+        };
+        let graph = Graph::new("outer").node("child", child.leads_to(["left", "right"]));
+        let graph = if way == Way::Called { graph.callable("child's", inner) } else { graph };
+        let graph = graph.node("left", node(world, "left", "")).node("right", node(world, "right", ""));
+        graph.edge(START, "child").edge("left", END).edge("right", END).build().unwrap()
+    };
+    for way in WAYS {
+        let (world, store) = (World::of(&[]), Kept::default());
+        let kept = Arc::clone(&store.appends);
+        let end = done(Runner::new(graph(&world, way, "left"), store).thread("t").run(input()).await);
+        assert_eq!((&*end.log, &*world.began()), (&["told".to_owned(), "left(t)".to_owned()][..], "c1 say left"), "{way:?}");
+        let mut appends = kept.lock().unwrap().clone();
+        // Between the inner result and the outer one too: each record of the last appends on its own.
+        let place =
+            appends.iter().flatten().position(|record| matches!(record, Record::TaskDone(done) if done.to_parent)).unwrap();
+        let all: Vec<Record> = appends.iter().flatten().cloned().collect();
+        appends.push(all);
+        let cut = Kept::cut(&[appends.last().unwrap()[..=place].to_vec()]).await;
+        let again = done(Runner::new(graph(&world, way, "left"), cut).thread("t").resume().await);
+        assert_eq!((again, &*world.began()), (end, "left"), "{way:?}");
+        let runner = Runner::new(graph(&world, way, "child"), MemoryStore::new());
+        let error = runner.thread("t").run(input()).await.unwrap_err();
+        assert!(error.code() == "goto" && error.to_string().contains("left, right"), "{way:?}: {error}");
+    }
+    let say = || async { Ok(Next::to_parent(Work::update())) };
+    let runner = in_memory(chain(Graph::<Work>::new("outer").node("say", say), &["say"]));
+    assert_eq!(runner.thread("t").run(input()).await.unwrap_err().code(), "no-parent");
+}
+
+#[tokio::test]
+async fn new_input_and_edits_outside_take_the_place_of_a_graph_that_waits() {
+    for keeps in ["fresh", "continued", "unstored"] {
+        let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+        let make = || {
+            let inner = line(&world, "inner", &[("c1", "e"), ("ask", "?")]).build().unwrap();
+            let inner = match keeps {
+                "continued" => inner.continued(),
+                "unstored" => inner.unstored(),
+                _ => inner,
+            };
+            at(dir.path(), around(Way::Mapped, &world, inner))
+        };
+        let first = asked(make().thread("t").run(input()).await);
+        let runner = make();
+        assert_eq!(runner.thread("t").run(input()).await.unwrap_err().code(), "thread-waiting", "{keeps}");
+        let second = asked(runner.thread("t").supersede().run(Work::update().topic("u")).await);
+        assert_eq!(second.len(), 1, "{keeps}");
+        assert_eq!(
+            runner.thread("t").answer(first[0].id, Answer::new(1)).await.unwrap_err().code(),
+            "question-closed",
+            "{keeps}"
+        );
+        let performed: HashSet<_> = world.performed().into_iter().collect();
+        assert_eq!((world.began().as_str(), performed.len()), ("before c1 ask before c1 ask", 4), "{keeps}: other tasks");
+        drop(runner);
+        let runner = make();
+        runner.thread("t").update(Work::update().push_log("edited"), Some("child")).await.unwrap();
+        assert_eq!(
+            runner.thread("t").answer(second[0].id, Answer::new(1)).await.unwrap_err().code(),
+            "question-closed",
+            "{keeps}"
+        );
+        let state = done(runner.thread("t").resume().await);
+        assert_eq!(
+            (state.log.join(" ").as_str(), world.began().as_str()),
+            ("before(t) before(u) edited after(u)", "after"),
+            "{keeps}"
+        );
+        // Whatever the graph keeps, an unfinished call has added nothing but its finished steps.
+        let third = asked(runner.thread("t").run(Work::update().topic("v")).await);
+        let log = done(runner.thread("t").answer(third[0].id, Answer::new(1)).await).log;
+        assert_eq!(log[5..].iter().filter(|entry| entry.ends_with("(v's)")).count(), 2, "{keeps}: {log:?}");
+        let waiting = asked(runner.thread("t").run(Work::update().topic("w")).await);
+        assert!(runner.thread("t").delete().await.unwrap());
+        assert_eq!(
+            runner.thread("t").answer(waiting[0].id, Answer::new(1)).await.unwrap_err().code(),
+            "question-unknown",
+            "{keeps}"
+        );
+        assert!(runner.thread("t").inside::<Work>(["child"]).state().await.is_err(), "{keeps}");
+        assert_eq!(asked(runner.thread("t").run(input()).await).len(), 1, "{keeps}: begins from nothing");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_dropped_inside_ends_what_is_under_way_and_goes_on_from_there() {
+    let world = World::of(&[]);
+    let gated = {
+        let world = Arc::clone(&world);
+        move |ctx: Context| {
+            let world = Arc::clone(&world);
+            async move {
+                let perform = |_| async {
+                    world.performed.lock().unwrap().push("gated".to_owned());
+                    world.hangs.notify_one();
+                    world.gate.notified().await;
+                    Ok(1)
+                };
+                Ok(Work::update().total(ctx.effect("e", perform).await?))
+            }
+        }
+    };
+    let inner = Graph::<Work>::new("inner").node("gated", gated).node("c2", node(&world, "c2", ""));
+    let runner = in_memory(chain(
+        embed(Way::Mapped, Graph::new("outer"), "child", chain(inner, &["gated", "c2"]).build().unwrap()),
+        &["child"],
+    ));
+    let thread = runner.thread("t");
+    tokio::select! {
+        outcome = thread.run(input()) => panic!("it waits at the gate: {outcome:?}"),
+        () = world.hangs.notified() => {}
+    }
+    assert!(thread.resume().await.unwrap_err().is_busy());
+    world.gate.notify_one();
+    let state = soon(async {
+        loop {
+            match thread.resume().await {
+                Err(error) if error.is_busy() => tokio::task::yield_now().await,
+                outcome => break done(outcome),
+            }
+        }
+    });
+    assert_eq!((state.await.total, world.performed().len(), world.began().as_str()), (2, 1, "c2"));
+}
+
+#[tokio::test]
+async fn breakpoints_and_streams_reach_inside() {
+    for way in WAYS {
+        let (world, dir) = (World::of(&[]), tempfile::tempdir().unwrap());
+        let make = || {
+            let inner = line(&world, "inner", &[("c1", "e"), ("c2", ""), ("c3", "")]);
+            at(dir.path(), around(way, &world, inner.pause_before(["c2"]).pause_after(["c2"]).build().unwrap()))
+        };
+        let began = ["before c1", "c2", "c3 after"];
+        for (run, began) in began.into_iter().enumerate() {
+            let runner = make();
+            let outcome = runner.thread("t").run_once(input()).await.unwrap();
+            assert_eq!(world.began(), began, "{way:?}");
+            assert_eq!(matches!(outcome, Outcome::Suspended(Suspension::Breakpoint)), run < 2, "{way:?}: {outcome:?}");
+            if run < 2 {
+                let inside = runner.thread("t").inside::<Work>(["child"]).state().await.unwrap();
+                assert_eq!(inside.next, [["c2", "c3"][run].into()], "{way:?}");
+                assert_eq!(runner.thread("t").state().await.unwrap().status, ThreadStatus::Suspended);
+            }
+        }
+        let inner = line(&world, "inner", &[("c1", "e"), ("c2", "")]).build().unwrap();
+        let runner = Runner::new(around(way, &world, inner), MemoryStore::new());
+        for (mode, all, outer) in
+            [(Mode::Updates, 5, 3), (Mode::Values, 4 + 3, 4), (Mode::Tasks, 10, 6), (Mode::Checkpoints, 5 + 4, 5)]
+        {
+            for (is_outer, expected) in [(false, all), (true, outer)] {
+                let thread = runner.thread(&format!("{mode:?} {is_outer}"));
+                let events = thread.stream(input()).unwrap().only([mode]);
+                let mut events = if is_outer { events.outermost() } else { events };
+                let mut seen = Vec::new();
+                while let Some(event) = events.next().await {
+                    let path = event.path().unwrap().to_string();
+                    assert!(path.is_empty() || path.starts_with("child@2"), "{path}");
+                    assert!(matches!(event, Event::InnerValues { .. }) <= !path.is_empty(), "{event:?}");
+                    seen.push(path);
+                }
+                let what = format!("{way:?} {mode:?} outermost {is_outer}");
+                assert_eq!((seen.len(), seen.iter().all(String::is_empty)), (expected, is_outer), "{what}: {seen:?}");
+                assert!(matches!(events.outcome().await.unwrap(), Outcome::Done(_)), "{what}");
+            }
+        }
+    }
 }
 
 #[tokio::test]
 async fn random_graphs_inside_each_other_continued_from_behind_every_append_end_like_the_undisturbed_run() {
     let one = std::env::var("FERRATA_SEED").ok().and_then(|seed| seed.parse().ok());
     let mut depths = 0;
-    for seed in one.map_or(0..8, |seed| seed..seed + 1) {
+    for seed in one.map_or(0..6, |seed| seed..seed + 1) {
         for durability in DURABILITIES {
             let world = World::of(&[]);
             let (store, graph) = (Kept::default(), nested(&mut Dice(seed), &world, "", 2).build().unwrap());
@@ -585,4 +933,38 @@ async fn random_graphs_inside_each_other_continued_from_behind_every_append_end_
         }
     }
     assert!(one.is_some() || depths == 2, "{depths}");
+}
+
+#[tokio::test]
+async fn random_graphs_inside_each_other_end_the_same_from_each_of_their_checkpoints() {
+    let one = std::env::var("FERRATA_SEED").ok().and_then(|seed| seed.parse().ok());
+    let (mut forks, mut inside) = (0, 0);
+    for seed in one.map_or(0..6, |seed| seed..seed + 1) {
+        for durability in [Durability::Step, Durability::Exit] {
+            let graph = |world: &Arc<World>| nested(&mut Dice(seed), world, "", 2).build().unwrap();
+            let (world, store) = (World::of(&[]), Kept::default());
+            let kept = Arc::clone(&store.appends);
+            let undisturbed = soon(finish(&Runner::new(graph(&world), store), Durability::Step)).await;
+            let (appends, before) = (kept.lock().unwrap().clone(), world.performed());
+            for (position, record) in (0..).zip(appends.iter().flatten()) {
+                let path = match record {
+                    Record::Input(input) => &input.path,
+                    Record::Stepped(stepped) => &stepped.path,
+                    _ => continue,
+                };
+                (forks, inside) = (forks + 1, inside + u32::from(!path.is_root()));
+                let (world, what) = (World::of(&[]), format!("seed {seed}, {durability:?}, from {position} at {path}"));
+                let runner = Runner::new(graph(&world), Kept::cut(&appends).await);
+                // The first run may end with a question or a failure; what follows goes on from there.
+                let first = soon(runner.thread("t").at(Position(position)).durability(durability).resume()).await;
+                assert!(first.is_ok() || first.as_ref().unwrap_err().code() == "node-failed", "{what}: {first:?}");
+                assert_eq!(soon(finish(&runner, durability)).await, undisturbed, "{what}");
+                let performed = world.performed();
+                let twice = performed.iter().find(|effect| before.contains(effect));
+                assert_eq!(twice, None, "{what}: a new line has effects of its own");
+                assert_eq!(performed.iter().collect::<HashSet<_>>().len(), performed.len(), "{what}: {performed:?}");
+            }
+        }
+    }
+    assert!(one.is_some() || inside * 3 > forks, "{inside} of {forks}");
 }

@@ -32,7 +32,7 @@ pub use record::{
     Forked, Input, Opened, Record, RunEnded, RunOutcome, RunStarted, Squashed, Stepped, TaskDone, TaskFailed,
 };
 pub use report::{NodeCost, Report};
-pub(crate) use scope::{Scope, TaskStatus};
+pub(crate) use scope::{Scope, TaskStatus, Written};
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::SnapshotMeter;
 pub(crate) use squash::{is_kept_back, squash};

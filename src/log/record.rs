@@ -347,20 +347,20 @@ pub struct Stepped {
     /// The steps that this one stands for, if a run was stored as one checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub squashed: Option<Squashed>,
+    /// What a graph that shares the state of another one wrote since it was called, where outcomes do not tell: after an edit, or several steps.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) written: Option<Written>,
     /// What is due next: by edges in declared order, then sends.
     pub due: Vec<Due>,
 }
 
 /// What a step that stands for several of them no longer shows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Squashed {
     /// How many steps.
     pub steps: u64,
     /// The nodes that ran in the last one.
     pub last: Vec<NodeName>,
-    /// What a graph that shares the state of another one wrote since it was called.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) written: Option<Written>,
 }
 
 /// How a run ended.

@@ -91,7 +91,7 @@ pub(crate) struct ScopeFacts {
 pub(crate) struct Written(Vec<(FieldName, Option<Vec<Op>>)>);
 
 impl Written {
-    fn extend(&mut self, changes: &[Change]) {
+    pub(crate) fn extend(&mut self, changes: &[Change]) {
         for Change { field, op } in changes {
             let place = self.0.iter().position(|(known, _)| known == field).unwrap_or_else(|| {
                 self.0.push((field.clone(), Some(Vec::new())));
@@ -247,11 +247,8 @@ impl Scope {
         }
         let facts = &mut self.facts;
         facts.head = Some(Head { position, step: stepped.step, source: stepped.source });
-        if let Some(squashed) = &stepped.squashed {
-            facts.written.clone_from(&squashed.written);
-        } else if stepped.as_node.is_some() {
-            // What an edit wrote stands as outcomes.
-            facts.written.iter_mut().for_each(|written| written.extend(&stepped.resolved));
+        if stepped.written.is_some() {
+            facts.written.clone_from(&stepped.written);
         }
         match (&stepped.as_node, &stepped.squashed) {
             (Some(node), _) => facts.last = vec![node.clone()],

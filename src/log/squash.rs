@@ -49,8 +49,8 @@ pub(crate) fn squash(kept: Vec<Record>, folded: &Folded) -> Vec<Record> {
             Record::Stepped(stepped) if place == step => {
                 let ran = stepped.merged.iter().map(|task| task.node.clone()).collect();
                 let resolved = scope.applied.clone().unwrap_or_default();
-                let squashed = Some(Squashed { steps, last: ran, written: scope.facts.written.clone() });
-                records.push(Record::Stepped(Box::new(Stepped { merged: Vec::new(), resolved, squashed, ..*stepped })));
+                let (squashed, written) = (Some(Squashed { steps, last: ran }), scope.facts.written.clone());
+                records.push(Record::Stepped(Box::new(Stepped { merged: Vec::new(), resolved, squashed, written, ..*stepped })));
             }
             record if place >= step => records.push(record),
             _ => {}

@@ -4,7 +4,7 @@ use super::{Env, Machine, RunFailure, Step, step::after};
 use crate::clock::Timestamp;
 use crate::graph::{END, START, Shape};
 use crate::id::{BranchId, NodeName, Path, Position, StepNumber};
-use crate::log::{CloseReason, Closed, FoldError, Forked, Input, Opened, Record, Scope, Source, Stepped};
+use crate::log::{CloseReason, Closed, FoldError, Forked, Input, Opened, Record, Scope, Source, Stepped, Written};
 use crate::state::{Change, StateError, check, give_ids, resolve};
 
 /// Why an edit is not made. Nothing was recorded.
@@ -59,6 +59,7 @@ impl Machine {
             source: Source::Fork,
             as_node: None,
             squashed: None,
+            written: None,
             merged: Vec::new(),
             resolved: Vec::new(),
             arrivals: facts.arrivals.clone(),
@@ -102,6 +103,8 @@ impl Machine {
         let Some(scope) = self.folded.scope(path) else { return Ok(Err(EditRefusal::NoGraph { path: path.clone() })) };
         let origin = format!("{}:{}:{path}edit@{}", self.thread, scope.facts.branch.0, scope.step_due().0);
         give_ids(&shape.schema, &mut changes, || origin.clone());
+        let mut written = scope.facts.written.clone();
+        written.iter_mut().for_each(|written| written.extend(&changes));
         match resolve(&shape.schema, scope.state.object(), &[("the edit", &changes)]) {
             // As resolved changes they are folded without a task.
             Ok(resolved) => {
@@ -110,7 +113,7 @@ impl Machine {
             }
             Err(error) => return Ok(Err(EditRefusal::Changes(error))),
         }
-        self.merge_edit(path, &shape, changes, node, env)
+        self.merge_edit(path, &shape, changes, written, node, env)
     }
 
     fn merge_edit(
@@ -118,6 +121,7 @@ impl Machine {
         path: &Path,
         shape: &Shape,
         changes: Vec<Change>,
+        written: Option<Written>,
         node: NodeName,
         env: &Env<'_>,
     ) -> Step<Result<(), EditRefusal>> {
@@ -145,6 +149,7 @@ impl Machine {
             source: Source::Update,
             as_node: Some(node),
             squashed: None,
+            written,
             merged: Vec::new(),
             resolved: changes,
             arrivals: next.arrivals,

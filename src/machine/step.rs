@@ -64,6 +64,7 @@ impl Machine {
             source: Source::Loop,
             as_node: None,
             squashed: None,
+            written: None,
             merged,
             resolved,
             arrivals: next.arrivals,
