@@ -61,6 +61,33 @@ async fn what_a_later_call_of_a_continued_graph_did_is_not_forgotten_at_the_end_
     }
 }
 
+/// Whatever was given up with a run whose steps were lost, the tasks of the next one are others, and their effects have other keys.
+#[tokio::test]
+async fn the_effects_of_new_input_have_keys_of_their_own_also_inside() {
+    let world = World::of(&[("gated", 1)]);
+    let make = || {
+        let inner = line(&world, "inner", &[("c", "e"), ("gated", "h")]).build().unwrap();
+        let graph = Graph::new("outer").node("first", node(&world, "first", "")).node("child", inner.mapped(down, up));
+        let graph = graph.route_to(START, ["first", "child"], |s: &Work| if s.topic == "t" { "first" } else { "child" });
+        graph.edge("first", "child").edge("child", END).build().unwrap()
+    };
+    let store = Kept::default();
+    let kept = Arc::clone(&store.appends);
+    let runner = Runner::new(make(), store);
+    tokio::select! {
+        outcome = async { runner.thread("t").durability(Durability::Exit).run(input()).await } => panic!("it hangs: {outcome:?}"),
+        () = world.hangs.notified() => {}
+    }
+    let mut appends = kept.lock().unwrap().clone();
+    appends.retain(
+        |records| !matches!(&records[..], [Record::EffectStarted(started)] if &*started.effect.task.node.to_string() == "gated"),
+    );
+    let runner = Runner::new(make(), Kept::cut(&appends).await);
+    assert_eq!(done(runner.thread("t").supersede().run(Work::update().topic("u")).await).log, ["c(u's)", "gated(u's)"]);
+    let performed = world.performed();
+    assert_eq!(performed.iter().collect::<HashSet<_>>().len(), 4, "{performed:?}");
+}
+
 #[tokio::test]
 async fn a_sum_counts_the_same_whenever_steps_are_stored() {
     for durability in DURABILITIES {
