@@ -15,8 +15,8 @@ use std::time::Duration;
 use ferrata::log::{Doubt, Entry, Record, Source};
 use ferrata::store::{MemoryStore, RedbStore, Store, ThreadStatus};
 use ferrata::{
-    Answer, Ask, Class, Context, Durability, END, Event, Graph, IntoNode, Mode, Next, Node, NodeError, Outcome, Position, Retry,
-    Runner, START, Suspension, Target, ThreadName, View,
+    Answer, Ask, Context, Durability, END, Event, Graph, IntoNode, Mode, Next, Node, Outcome, Position, Retry, Runner, START,
+    Suspension, Target, ThreadName, View,
 };
 use support::nested::*;
 
@@ -534,7 +534,11 @@ async fn what_an_attempt_inside_says_after_its_time_changes_nothing() {
             async move {
                 // A task of its own survives the node that began it.
                 let side = tokio::spawn(async move {
-                    ctx.effect("e", |_| async { Ok(world.gate.notified().await) }).await?;
+                    ctx.effect("e", |_| async {
+                        world.gate.notified().await;
+                        Ok(())
+                    })
+                    .await?;
                     ctx.ask("n", Ask::<i64>::new("late?")).await
                 });
                 Ok(Work::update().total(side.await??))
@@ -966,7 +970,7 @@ async fn random_graphs_inside_each_other_continued_from_behind_every_append_end_
 async fn random_graphs_inside_each_other_end_the_same_from_each_of_their_checkpoints() {
     let one = std::env::var("FERRATA_SEED").ok().and_then(|seed| seed.parse().ok());
     let (mut forks, mut inside) = (0, 0);
-    for seed in one.map_or(0..6, |seed| seed..seed + 1) {
+    for seed in one.map_or(vec![0, 1, 2, 3, 36, 41], |seed| vec![seed]) {
         for durability in [Durability::Step, Durability::Exit] {
             let graph = |world: &Arc<World>| nested(&mut Dice(seed), world, "", 2).build().unwrap();
             let (world, store) = (World::of(&[]), Kept::default());

@@ -375,9 +375,8 @@ impl Folded {
         for scope in std::iter::once(&mut self.root).chain(self.inner.values_mut()) {
             scope.drop_results();
             scope.facts.branch = forked.branch;
-            if let Some(caller) = scope.facts.caller.as_mut().filter(|_| place.is_within(&scope.path)) {
-                caller.branch = forked.branch;
-            }
+            // Calls that are not over go on in the new line, those beside the place too where the graph keeps its state.
+            scope.facts.caller.iter_mut().for_each(|caller| caller.branch = forked.branch);
         }
     }
 
