@@ -924,7 +924,7 @@ async fn breakpoints_and_streams_reach_inside() {
 async fn random_graphs_inside_each_other_continued_from_behind_every_append_end_like_the_undisturbed_run() {
     let one = std::env::var("FERRATA_SEED").ok().and_then(|seed| seed.parse().ok());
     let mut depths = 0;
-    for seed in one.map_or(0..6, |seed| seed..seed + 1) {
+    for seed in one.map_or(0..4, |seed| seed..seed + 1) {
         for durability in DURABILITIES {
             let world = World::of(&[]);
             let (store, graph) = (Kept::default(), nested(&mut Dice(seed), &world, "", 2).build().unwrap());
