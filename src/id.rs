@@ -314,6 +314,13 @@ pub struct TaskId {
     pub send: Option<u32>,
 }
 
+impl TaskId {
+    /// The step of the graph at `path`, itself or one around it, that the task belongs to; `None` if a graph in between keeps its state.
+    pub(crate) fn step_in(&self, path: &Path) -> Option<StepNumber> {
+        self.path.frames().get(path.frames().len()).map_or(Some(self.step), |frame| frame.step)
+    }
+}
+
 impl fmt::Display for TaskId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}:", self.branch.0)?;

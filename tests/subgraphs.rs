@@ -15,8 +15,8 @@ use std::time::Duration;
 use ferrata::log::{Doubt, Entry, Record, Source};
 use ferrata::store::{MemoryStore, RedbStore, Store, ThreadStatus};
 use ferrata::{
-    Answer, Ask, Class, Context, Durability, END, Event, Graph, IntoNode, Mode, Next, Node, NodeError, Outcome, Position, Retry,
-    Runner, START, Suspension, Target, ThreadName, View,
+    Answer, Ask, Context, Durability, END, Event, Graph, IntoNode, Mode, Next, Node, Outcome, Position, Retry, Runner, START,
+    Suspension, Target, ThreadName, View,
 };
 use support::nested::*;
 
@@ -59,6 +59,33 @@ async fn what_a_later_call_of_a_continued_graph_did_is_not_forgotten_at_the_end_
         assert_eq!(state.log.len(), call);
         assert_eq!(world.performed().len(), call, "{:?}", world.performed());
     }
+}
+
+/// Whatever was given up with a run whose steps were lost, the tasks of the next one are others, and their effects have other keys.
+#[tokio::test]
+async fn the_effects_of_new_input_have_keys_of_their_own_also_inside() {
+    let world = World::of(&[("gated", 1)]);
+    let make = || {
+        let inner = line(&world, "inner", &[("c", "e"), ("gated", "h")]).build().unwrap();
+        let graph = Graph::new("outer").node("first", node(&world, "first", "")).node("child", inner.mapped(down, up));
+        let graph = graph.route_to(START, ["first", "child"], |s: &Work| if s.topic == "t" { "first" } else { "child" });
+        graph.edge("first", "child").edge("child", END).build().unwrap()
+    };
+    let store = Kept::default();
+    let kept = Arc::clone(&store.appends);
+    let runner = Runner::new(make(), store);
+    tokio::select! {
+        outcome = async { runner.thread("t").durability(Durability::Exit).run(input()).await } => panic!("it hangs: {outcome:?}"),
+        () = world.hangs.notified() => {}
+    }
+    let mut appends = kept.lock().unwrap().clone();
+    appends.retain(
+        |records| !matches!(&records[..], [Record::EffectStarted(started)] if &*started.effect.task.node.to_string() == "gated"),
+    );
+    let runner = Runner::new(make(), Kept::cut(&appends).await);
+    assert_eq!(done(runner.thread("t").supersede().run(Work::update().topic("u")).await).log, ["c(u's)", "gated(u's)"]);
+    let performed = world.performed();
+    assert_eq!(performed.iter().collect::<HashSet<_>>().len(), 4, "{performed:?}");
 }
 
 #[tokio::test]
@@ -507,7 +534,11 @@ async fn what_an_attempt_inside_says_after_its_time_changes_nothing() {
             async move {
                 // A task of its own survives the node that began it.
                 let side = tokio::spawn(async move {
-                    ctx.effect("e", |_| async { Ok(world.gate.notified().await) }).await?;
+                    ctx.effect("e", |_| async {
+                        world.gate.notified().await;
+                        Ok(())
+                    })
+                    .await?;
                     ctx.ask("n", Ask::<i64>::new("late?")).await
                 });
                 Ok(Work::update().total(side.await??))
@@ -893,7 +924,7 @@ async fn breakpoints_and_streams_reach_inside() {
 async fn random_graphs_inside_each_other_continued_from_behind_every_append_end_like_the_undisturbed_run() {
     let one = std::env::var("FERRATA_SEED").ok().and_then(|seed| seed.parse().ok());
     let mut depths = 0;
-    for seed in one.map_or(0..6, |seed| seed..seed + 1) {
+    for seed in one.map_or(0..4, |seed| seed..seed + 1) {
         for durability in DURABILITIES {
             let world = World::of(&[]);
             let (store, graph) = (Kept::default(), nested(&mut Dice(seed), &world, "", 2).build().unwrap());
@@ -939,7 +970,7 @@ async fn random_graphs_inside_each_other_continued_from_behind_every_append_end_
 async fn random_graphs_inside_each_other_end_the_same_from_each_of_their_checkpoints() {
     let one = std::env::var("FERRATA_SEED").ok().and_then(|seed| seed.parse().ok());
     let (mut forks, mut inside) = (0, 0);
-    for seed in one.map_or(0..6, |seed| seed..seed + 1) {
+    for seed in one.map_or(vec![0, 1, 2, 3, 36, 41], |seed| vec![seed]) {
         for durability in [Durability::Step, Durability::Exit] {
             let graph = |world: &Arc<World>| nested(&mut Dice(seed), world, "", 2).build().unwrap();
             let (world, store) = (World::of(&[]), Kept::default());

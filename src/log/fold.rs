@@ -208,14 +208,10 @@ impl Folded {
             return false;
         }
         let Some(scope) = self.scope(path) else { return true };
-        if task.path == *path {
-            return task.step > scope.step_due();
-        }
-        let depth = path.frames().len();
-        match task.path.frames().get(depth).map(|frame| frame.step) {
-            Some(Some(step)) => step > scope.step_due(),
-            Some(None) => self.is_ahead(&task.path.to_depth(depth + 1), task),
-            None => false,
+        match task.step_in(path) {
+            Some(step) => step > scope.step_due(),
+            // It is in a graph that keeps its state, whose own steps tell.
+            None => self.is_ahead(&task.path.to_depth(path.frames().len() + 1), task),
         }
     }
 
@@ -379,9 +375,8 @@ impl Folded {
         for scope in std::iter::once(&mut self.root).chain(self.inner.values_mut()) {
             scope.drop_results();
             scope.facts.branch = forked.branch;
-            if let Some(caller) = scope.facts.caller.as_mut().filter(|_| place.is_within(&scope.path)) {
-                caller.branch = forked.branch;
-            }
+            // Calls that are not over go on in the new line, those beside the place too where the graph keeps its state.
+            scope.facts.caller.iter_mut().for_each(|caller| caller.branch = forked.branch);
         }
     }
 

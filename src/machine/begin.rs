@@ -206,7 +206,7 @@ impl Machine {
         let is_given_up = |task: &TaskId| task.path.is_within(path) && !self.folded.is_ahead(path, task);
         let open: Vec<_> = facts.questions.iter().filter(|q| is_given_up(&q.task)).map(|question| question.id).collect();
         // Above every step that effects were recorded for, so that no task is taken for one that was given up.
-        let recorded = facts.journals.keys().filter(|task| task.path == *path && is_given_up(task)).map(|task| task.step.next());
+        let recorded = facts.journals.keys().filter(|task| is_given_up(task)).filter_map(|task| Some(task.step_in(path)?.next()));
         let (branch, step) = (facts.branch, recorded.chain(known.map(|scope| scope.step_due())).max().unwrap_or(StepNumber(-1)));
         if !open.is_empty() {
             self.record(Record::Closed(Box::new(Closed { questions: open, why: CloseReason::Superseded, at: env.now })))?;
