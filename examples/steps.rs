@@ -1,4 +1,4 @@
-//! Four small graphs to be killed: every node and every effect leaves a line in a trace file, so that what really ran can be told
+//! Five small graphs to be killed: every node and every effect leaves a line in a trace file, so that what really ran can be told
 //! from outside. The same command again continues the thread.
 //!
 //! ```sh
@@ -11,6 +11,7 @@
 //! | `diamond` | a, then p1, p2 and p3 together (p2 pauses five times as long), then j |
 //! | `ask` | a, a question, b if it is approved |
 //! | `effect` | a, then pay with the repeatable effect `quote` and the effect `charge`, then b |
+//! | `nested` | a, then a graph inside of c, pay and d, then b |
 //!
 //! Exit code 0: done; 3: it waits for an answer (`--answer true|false`); 4: an effect is in doubt (`--answer true`: it was performed).
 //!
@@ -109,6 +110,12 @@ fn pay(bench: &Arc<Bench>) -> impl IntoNode<Steps, (Context,)> {
     }
 }
 
+fn inner(bench: &Arc<Bench>) -> Result<Graph<Steps>, BuildError> {
+    let graph =
+        Graph::<Steps>::new("inner").node("c", step(bench, "c", 1)).node("pay", pay(bench)).node("d", step(bench, "d", 1));
+    graph.edge(START, "c").edge("c", "pay").edge("pay", "d").edge("d", END).build()
+}
+
 fn graph(name: &str, bench: &Arc<Bench>) -> Result<Graph<Steps>, String> {
     let graph = Graph::<Steps>::new(name).node("a", step(bench, "a", 1)).edge(START, "a");
     let built: Result<Graph<Steps>, BuildError> = match name {
@@ -141,7 +148,16 @@ fn graph(name: &str, bench: &Arc<Bench>) -> Result<Graph<Steps>, String> {
         "effect" => {
             graph.node("pay", pay(bench)).node("b", step(bench, "b", 1)).edge("a", "pay").edge("pay", "b").edge("b", END).build()
         }
-        other => return Err(format!("there is no graph {other:?}; use --graph line, diamond, ask or effect")),
+        "nested" => inner(bench).and_then(|inner| {
+            graph
+                .node("inner", inner.shared())
+                .node("b", step(bench, "b", 1))
+                .edge("a", "inner")
+                .edge("inner", "b")
+                .edge("b", END)
+                .build()
+        }),
+        other => return Err(format!("there is no graph {other:?}; use --graph line, diamond, ask, effect or nested")),
     };
     built.map_err(|error| error.to_string())
 }

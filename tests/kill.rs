@@ -98,11 +98,12 @@ fn json_line(output: &Output) -> Value {
     serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {}", text(output)))
 }
 
-const GRAPHS: [(&str, &[&str]); 4] = [
+const GRAPHS: [(&str, &[&str]); 5] = [
     ("line", &["a", "b", "c"]),
     ("diamond", &["a", "p1", "p2", "p3", "j"]),
     ("ask", &["a", "b"]),
     ("effect", &["a", "pay", "b"]),
+    ("nested", &["a", "c", "pay", "d", "b"]),
 ];
 
 /// The state that an undisturbed run ends with.
@@ -136,7 +137,7 @@ fn killed_inside_each_node_in_turn() {
         }
     }
     tell(&format!("kills inside a node: {kills}"));
-    assert_eq!(kills, 13);
+    assert_eq!(kills, 18);
 }
 
 #[test]
@@ -193,7 +194,7 @@ fn killed_before_and_after_every_append_in_turn() {
         }
     }
     tell(&format!("kills by window: {windows:#?}"));
-    let least = [("line", 4), ("diamond", 4), ("ask", 5), ("effect", 7)];
+    let least = [("line", 4), ("diamond", 4), ("ask", 5), ("effect", 7), ("nested", 11)];
     for (graph, appends) in least {
         for when in ["before", "after"] {
             let kills = windows.get(&format!("{graph}, {when} an append")).copied().unwrap_or(0);

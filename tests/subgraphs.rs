@@ -15,8 +15,8 @@ use std::time::Duration;
 use ferrata::log::{Doubt, Entry, Record, Source};
 use ferrata::store::{MemoryStore, RedbStore, Store, ThreadStatus};
 use ferrata::{
-    Answer, Ask, Context, Durability, END, Event, Graph, IntoNode, Mode, Next, Node, Outcome, Position, Retry, Runner, START,
-    Suspension, Target, ThreadName, View,
+    Answer, Ask, Context, Durability, END, Event, Graph, IntoNode, Mode, Next, Node, NodeError, Outcome, Position, Retry, Runner,
+    START, Suspension, Target, ThreadName, View,
 };
 use support::nested::*;
 
@@ -998,4 +998,24 @@ async fn random_graphs_inside_each_other_end_the_same_from_each_of_their_checkpo
         }
     }
     assert!(one.is_some() || inside * 3 > forks, "{inside} of {forks}");
+}
+
+#[tokio::test]
+async fn a_question_inside_that_nobody_needs_any_more_is_closed() {
+    let ask = |ctx: Context| async move { ctx.ask("y", Ask::<u64>::new("y?")).await.map(|_| Work::update()) };
+    let inner = Graph::<Work>::new("inner").node("x", || async { Err::<WorkUpdate, _>(NodeError::new("no")) }).node("y", ask);
+    let inner = inner.edge(START, "x").edge(START, "y").edge("x", END).edge("y", END).build().unwrap();
+    let caller = |ctx: Context| async move {
+        let caught = ctx.call::<Work>("inner", Work::update()).await.is_err();
+        Ok(Work::update().push_log(format!("caught {caught}")))
+    };
+    let graph = chain(Graph::new("outer").callable("inner", inner).node("caller", caller), &["caller"]).build().unwrap();
+    let runner = Runner::new(graph, MemoryStore::new());
+    let state = done(runner.thread("t").run(input()).await);
+    assert_eq!(state.log, ["caught true"]);
+    let log = runner.thread("t").log().await.unwrap();
+    let question = log.iter().find_map(|e| if let Record::Asked(q) = &e.record { Some(q.id) } else { None }).unwrap();
+    let error = runner.thread("t").answer(question, Answer::new(1)).await.unwrap_err();
+    assert_eq!(error.code(), "question-closed");
+    assert!(error.to_string().contains("went on without it"), "{error}");
 }

@@ -220,8 +220,10 @@ pub struct Answered {
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// New input took its place, as the caller asked.
+    /// New input or an edit took its place, as the caller asked.
     Superseded,
+    /// It was asked in a graph that a node called, and the node went on without it.
+    Abandoned,
 }
 
 /// See [`Record::Closed`].

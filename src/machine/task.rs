@@ -6,7 +6,9 @@ use super::{Command, Env, Live, Machine, Place, Step};
 use crate::error::{Class, Failure, Origin};
 use crate::graph::NodeShape;
 use crate::id::{EffectId, NodeName, Path, QuestionId, TaskId};
-use crate::log::{AttemptFailed, Cost, Doubt, QuestionSpec, Record, Target, TaskDone, TaskFailed, TaskStatus};
+use crate::log::{
+    AttemptFailed, CloseReason, Closed, Cost, Doubt, QuestionSpec, Record, Target, TaskDone, TaskFailed, TaskStatus,
+};
 use crate::state::{Change, DEPTH_MAX, check, give_ids, is_within_depth};
 
 /// How an attempt ended.
@@ -60,10 +62,12 @@ impl Machine {
                 Ok(())
             }
             // An effect that was started and has no outcome goes before whatever the node says.
-            _ if self.doubt(&task, &why, env)? => Ok(()),
+            _ if self.doubt(&task, &why, env)? => self.pause(&task.path, index),
+            TaskEnd::Done { .. } if self.doubts_inside(&task) => self.pause(&task.path, index),
             TaskEnd::Done { changes, label, goto, to_parent } => {
                 let handled = self.handling(&task.path, index).is_some();
                 let goto = label.map(|label| self.labelled(&task, label)).or(goto);
+                self.abandon_questions(&task, env)?;
                 self.finish(TaskDone { task, attempt, changes, goto, handled, to_parent, cost })
             }
             TaskEnd::Failed { failure, retry_after, .. } => {
@@ -75,6 +79,27 @@ impl Machine {
     /// What the node's error handler has to deal with, if it is at work.
     fn handling(&self, path: &Path, index: usize) -> Option<&Failure> {
         self.folded.scope(path)?.facts.tasks[index].handling.as_ref()
+    }
+
+    /// The task has to wait for a person, and does nothing more in this run.
+    fn pause(&mut self, path: &Path, index: usize) -> Step {
+        self.motion_mut(path).into_iter().for_each(|motion| motion.tasks[index] = Live::Paused);
+        Ok(())
+    }
+
+    /// Whether a person still has to say what came of an effect in a graph that the task called.
+    fn doubts_inside(&self, task: &TaskId) -> bool {
+        self.folded.facts.questions.iter().any(|question| question.is_doubt() && question.task.path.is_inside(task))
+    }
+
+    /// A node that has a result needs no answers any more that graphs it called still wait for.
+    fn abandon_questions(&mut self, task: &TaskId, env: &Env<'_>) -> Step {
+        let inside = self.folded.facts.questions.iter().filter(|question| question.task.path.is_inside(task));
+        let questions: Vec<QuestionId> = inside.map(|question| question.id).collect();
+        if questions.is_empty() {
+            return Ok(());
+        }
+        self.record(Record::Closed(Box::new(Closed { questions, why: CloseReason::Abandoned, at: env.now })))
     }
 
     fn finish(&mut self, mut done: TaskDone) -> Step {

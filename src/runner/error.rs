@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::error::{Class, Failure};
 use crate::id::{InvalidThreadName, NodeName, Path, Position, QuestionId, ThreadName};
-use crate::log::FoldError;
+use crate::log::{CloseReason, Closed, FoldError};
 use crate::machine::{AnswerRefusal, EditRefusal, Refusal, RunFailure};
 use crate::state::{Schema, StateError, ValueError};
 use crate::store::StoreError;
@@ -74,8 +74,8 @@ enum Kind {
     Answer { thread: ThreadName, refusal: AnswerRefusal },
     #[error("thread \"{thread}\": question {question} was closed at {at} ms by {by} with {value}; it is answered once")]
     Answered { thread: ThreadName, question: QuestionId, at: u64, by: String, value: String },
-    #[error("thread \"{thread}\": question {question} was closed at {at} ms without an answer, since new input took its place")]
-    Closed { thread: ThreadName, question: QuestionId, at: u64 },
+    #[error("thread \"{thread}\": question {question} was closed at {at} ms without an answer: {why}")]
+    Closed { thread: ThreadName, question: QuestionId, at: u64, why: &'static str },
     #[error("thread \"{thread}\": {refusal}")]
     Edit { thread: ThreadName, refusal: EditRefusal },
     #[error("thread \"{thread}\" has no checkpoint at position {at}; take one from its history", at = .at.0)]
@@ -143,8 +143,12 @@ impl Error {
         Self::of(Kind::Answered { thread: thread.clone(), question, at, by, value })
     }
 
-    pub(crate) fn closed(thread: &ThreadName, question: QuestionId, at: u64) -> Self {
-        Self::of(Kind::Closed { thread: thread.clone(), question, at })
+    pub(crate) fn closed(thread: &ThreadName, question: QuestionId, closed: &Closed) -> Self {
+        let why = match closed.why {
+            CloseReason::Superseded => "new input or an edit took its place",
+            CloseReason::Abandoned => "the node that waited for it went on without it",
+        };
+        Self::of(Kind::Closed { thread: thread.clone(), question, at: closed.at.0, why })
     }
 
     pub(crate) fn edit(thread: &ThreadName, refusal: EditRefusal) -> Self {

@@ -333,7 +333,7 @@ impl<S: State> Thread<S> {
             }
             Record::Closed(closed) => {
                 let question = questions.iter().find(|question| closed.questions.contains(question))?;
-                Some(Error::closed(name, *question, closed.at.0))
+                Some(Error::closed(name, *question, &closed))
             }
             _ => None,
         }))
