@@ -56,6 +56,7 @@
 //!
 //! # What is where
 //!
+//! - [`guide`]: a page for each concept, from state to durability, with what is guaranteed and what is not.
 //! - [`State`]: what a thread knows, and how changes are merged. [`Graph`]: how nodes are connected.
 //! - [`Runner`], [`Thread`], [`Outcome`]: running, resuming, answering, looking back. [`Context`]: what a node can do.
 //! - [`store`]: where threads are kept. [`log`]: what is recorded, and [its format](log::format).
@@ -70,6 +71,7 @@ extern crate self as ferrata;
 pub mod clock;
 mod error;
 mod graph;
+pub mod guide;
 mod id;
 pub mod log;
 mod machine;

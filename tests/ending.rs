@@ -247,3 +247,15 @@ async fn an_error_handler_says_what_it_needs_too() {
     let state = runner.provide(Prices(2)).thread("t").run(Job::update()).await.expect("it runs").done().expect("it ends");
     assert_eq!(state.n, 4);
 }
+
+#[tokio::test]
+async fn what_cannot_be_meant_is_refused_before_anything_begins() {
+    let runner = memory(endless());
+    let error = runner.thread("t").pause_before(["cuont"]).run(Job::update()).await.expect_err("no such node");
+    assert_eq!(error.code(), "unknown-node");
+    assert!(error.to_string().contains("there are: count"), "{error}");
+    let none: [(ferrata::QuestionId, Answer); 0] = [];
+    assert!(runner.thread("t").answer_all(none).await.expect_err("no such thread").is_unknown_thread());
+    assert!(runner.thread("t").inside::<Job>(["count"]).state().await.expect_err("no such thread").is_unknown_thread());
+    assert!(runner.thread("t").log().await.expect("a log").is_empty());
+}

@@ -1019,3 +1019,32 @@ async fn a_question_inside_that_nobody_needs_any_more_is_closed() {
     assert_eq!(error.code(), "question-closed");
     assert!(error.to_string().contains("went on without it"), "{error}");
 }
+
+#[tokio::test]
+async fn graphs_that_one_node_calls_at_once_both_ask_also_under_a_cap() {
+    let ask = |ctx: Context| async move {
+        let n = ctx.ask("q", Ask::<u64>::new("q?")).await?;
+        Ok(Work::update().total(i64::try_from(n)?))
+    };
+    let make = || {
+        let inner = chain(Graph::new("inner").node("q", ask), &["q"]).build().unwrap();
+        let caller = |ctx: Context| async move {
+            let (one, two) = tokio::join!(ctx.call::<Work>("k", Work::update()), ctx.call::<Work>("k", Work::update()));
+            Ok(Work::update().total(one?.total + two?.total))
+        };
+        chain(Graph::new("outer").callable("k", inner).node("caller", caller), &["caller"]).build().unwrap()
+    };
+    for cap in [1, 100] {
+        let runner = Runner::new(make(), MemoryStore::new());
+        let thread = runner.thread("t").tasks_max(cap);
+        let questions = asked(soon(thread.run(input())).await);
+        assert_eq!(questions.len(), 2, "with a cap of {cap}");
+        let left = asked(soon(thread.answer(questions[0].id, 3)).await);
+        assert_eq!((left.len(), left[0].id), (1, questions[1].id), "with a cap of {cap}");
+        let inner = |log: &[Entry]| {
+            log.iter().filter(|e| matches!(&e.record, Record::TaskDone(d) if d.task.node.as_str() == "q")).count()
+        };
+        assert_eq!(inner(&thread.log().await.unwrap()), 1, "who was answered goes on, with a cap of {cap}");
+        assert_eq!(done(soon(thread.answer(questions[1].id, 4)).await).total, 7);
+    }
+}

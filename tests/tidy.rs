@@ -21,6 +21,8 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("machine", &["id", "clock::Timestamp", "error", "state", "policy", "log", "graph"]),
     ("store", &["id", "clock", "error", "log"]),
     ("runner", &["id", "clock", "error", "state", "policy", "log", "graph", "machine", "store"]),
+    // Pages, and no code.
+    ("guide", &[]),
     ("testing", &["id", "clock", "error", "state", "policy", "log", "graph", "machine", "store", "runner"]),
 ];
 

@@ -139,7 +139,7 @@ impl Machine {
                 return Err(Refusal::Unfinished { next: self.open_nodes() });
             }
             Begin::Input { .. } => {}
-            Begin::Resume if root.head.is_none() => return Err(Refusal::Fresh),
+            Begin::Resume | Begin::Answer(_) if root.head.is_none() => return Err(Refusal::Fresh),
             Begin::Resume | Begin::Answer(_) => {
                 if let Some(task) = root.tasks.iter().find(|t| shape.index(&t.due.node).is_none()) {
                     return Err(Refusal::NodeGone { node: task.due.node.clone(), known: shape.node_names() });

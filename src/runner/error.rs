@@ -24,7 +24,7 @@ use crate::store::StoreError;
 /// | `edit-node`, `edit-changes`, `no-checkpoint`, `no-subgraph` | an edit, a fork or a look inside is refused | as it was |
 /// | `node-failed`, `update-refused`, `goto`, `no-parent`, `route`, `join-starved`, `merge-conflict`, `merge-function` | a run failed | can be resumed |
 /// | `step-limit` | the limit of steps is used up | can be resumed |
-/// | `dependency-missing`, `shut-down` | a node needs what was not handed in; the runner shuts down | as it was |
+/// | `dependency-missing`, `unknown-node`, `shut-down` | a node needs what was not handed in; a breakpoint at no node; the runner shuts down | as it was |
 /// | `store`, `log-damaged`, `state-shape`, `other-graph`, `node-gone`, `value`, `crashed` | it cannot be stored, read or run | as it was stored |
 ///
 /// ```
@@ -96,6 +96,8 @@ enum Kind {
     NoStore { what: &'static str },
     #[error("node \"{node}\" needs a {what}; hand one in with `.provide(..)` on the runner or on the thread")]
     Missing { node: NodeName, what: &'static str },
+    #[error("a run cannot stop at \"{node}\": there is no such node; there are: {known}")]
+    UnknownPause { node: NodeName, known: String },
     #[error("the runner shuts down and begins no more runs; thread \"{thread}\" is as it was")]
     ShutDown { thread: ThreadName },
     #[error("the run ended before its time: {0}; the thread can be resumed")]
@@ -184,6 +186,10 @@ impl Error {
         Self::of(Kind::Missing { node: node.clone(), what })
     }
 
+    pub(crate) fn unknown_pause(node: &NodeName, known: String) -> Self {
+        Self::of(Kind::UnknownPause { node: node.clone(), known })
+    }
+
     pub(crate) fn shut_down(thread: &ThreadName) -> Self {
         Self::of(Kind::ShutDown { thread: thread.clone() })
     }
@@ -231,6 +237,7 @@ impl Error {
             Kind::Value(_) | Kind::State(_) => "value",
             Kind::NoStore { .. } => "no-store",
             Kind::Missing { .. } => "dependency-missing",
+            Kind::UnknownPause { .. } => "unknown-node",
             Kind::ShutDown { .. } => "shut-down",
             Kind::Crashed(_) => "crashed",
         }

@@ -109,6 +109,9 @@ impl<S: State, T: State> Inside<S, T> {
 
     fn find<'f>(&self, folded: &'f Folded) -> Result<&'f Scope, Error> {
         let name = self.thread.name()?;
+        if folded.root.facts.head.is_none() {
+            return Err(Error::unknown_thread(name));
+        }
         let fits = |path: &Path| match &self.place {
             Place::Path(wanted) => path == wanted,
             Place::Nodes(nodes) => leads(path, nodes),

@@ -62,8 +62,8 @@ impl<S> Thread<S> {
         self
     }
 
-    /// How many steps the thread may have made in its whole life, over all its runs and with the steps of its subgraphs; no limit if not set. It
-    /// fails as [`steps_max`](Self::steps_max) says, and is counted in the log, so that a restart goes on counting.
+    /// How many steps the thread may have made in its current line of history, over all runs and with the steps of its subgraphs; no limit if not set.
+    /// Steps that are not stored count only in the process that made them. With the limit used up the run fails as [`steps_max`](Self::steps_max) says, and is counted in the log, so that a restart goes on counting.
     pub fn thread_steps_max(mut self, steps: u64) -> Self {
         self.options.thread_steps_max = Some(steps);
         self

@@ -47,7 +47,8 @@ fn subgraph<T: State>(graph: &Graph<T>, is_shared: bool) -> Subgraph {
 impl<T: State> Graph<T> {
     /// As a subgraph, goes on with the state of its last call on the thread, where it would else begin with an empty one each time.
     ///
-    /// It cannot be at work for two tasks at once. Where the thread goes back in time, so does that state.
+    /// Each node that is or calls it has one of its own, and so has each n-th call of it in one node. It cannot be at work for two tasks at once: the
+    /// second call fails. Where the thread goes back in time, so does that state.
     #[must_use]
     pub fn continued(mut self) -> Self {
         self.keeps = Keeps::Continued;

@@ -113,6 +113,9 @@ impl<S: State> Thread<S> {
     ) -> Result<Outcome<S>, Error> {
         let begin = given(answers);
         let Begin::Answer(answers) = &begin else { return self.resume().await };
+        if answers.is_empty() {
+            return self.resume().await;
+        }
         let questions: Vec<QuestionId> = answers.iter().map(|answer| answer.question).collect();
         match self.spawn(begin, Announcer::silent())?.wait().await {
             Err(error) if error.code() == "question-unknown" => Err(self.closed(&questions).await?.unwrap_or(error)),
@@ -256,6 +259,10 @@ impl<S: State> Thread<S> {
         let lacks = self.inner.shape().lacks(&|id| self.dependencies.has(id));
         if let Some((node, what)) = lacks {
             return Err(Error::missing(node, what));
+        }
+        let pauses = self.options.pauses.iter().flat_map(|pauses| pauses.before.iter().chain(&pauses.after));
+        if let Some(node) = pauses.into_iter().find(|node| self.inner.shape().index(node).is_none()) {
+            return Err(Error::unknown_pause(node, self.inner.shape().node_names()));
         }
         let (lease, stopped) = self.lease()?;
         let (this, stopper) = (self.clone(), lease.stopper.clone());

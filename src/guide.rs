@@ -1,0 +1,36 @@
+//! Guides: one page for each concept, for those who have read the README.
+//!
+//! Each page says what is guaranteed and what is not. All programs in them run as tests.
+//!
+//! - [`state`]: what a thread knows, and how changes are merged.
+//! - [`routing`]: what runs next, and what stops it.
+//! - [`joins_and_sends`]: many nodes at once, and back together.
+//! - [`subgraphs`]: graphs inside a thread.
+//! - [`questions`]: where a person decides.
+//! - [`history_and_forks`]: back in time, without losing anything.
+//! - [`streams`]: watching a run.
+//! - [`durability`]: what survives, and how runs end.
+
+#[doc = include_str!("docs/state.md")]
+pub mod state {}
+
+#[doc = include_str!("docs/routing.md")]
+pub mod routing {}
+
+#[doc = include_str!("docs/joins_and_sends.md")]
+pub mod joins_and_sends {}
+
+#[doc = include_str!("docs/subgraphs.md")]
+pub mod subgraphs {}
+
+#[doc = include_str!("docs/questions.md")]
+pub mod questions {}
+
+#[doc = include_str!("docs/history_and_forks.md")]
+pub mod history_and_forks {}
+
+#[doc = include_str!("docs/streams.md")]
+pub mod streams {}
+
+#[doc = include_str!("docs/durability.md")]
+pub mod durability {}
