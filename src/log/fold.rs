@@ -187,12 +187,15 @@ impl Folded {
         }
         let mut asked = questions.iter().filter(|question| question.task.path.is_inside(task)).peekable();
         let depth = task.path.frames().len() + 1;
+        let called = |scope: &Scope| scope.facts.caller.as_ref() == Some(task);
+        let can_go_on = |scope: &Scope| called(scope) && !scope.is_finished() && !self.is_stuck(scope);
         // Without a record of the graph it begins anew, which makes no sense before all of it is answered.
         asked.peek().is_some()
             && asked.all(|question| {
                 let inner = question.task.path.to_depth(depth);
                 self.is_ahead(&inner, &question.task) || self.scope(&inner).is_none_or(|scope| self.is_stuck(scope))
             })
+            && !self.inner.values().any(can_go_on)
     }
 
     /// Whether the graph at `path` is at work for a task, however deep. Of one that keeps its state the path does not tell for which.

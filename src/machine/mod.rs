@@ -316,7 +316,9 @@ impl Machine {
                 self.motion_mut(path).into_iter().for_each(|motion| motion.look = look);
             }
             let stopping = self.stopping;
-            if self.motion(path).is_some_and(|motion| motion.is_busy(stopping)) {
+            // Held back by the cap on tasks at work: its turn comes.
+            let is_held_back = !stopping && self.held_back.contains(path);
+            if is_held_back || self.motion(path).is_some_and(|motion| motion.is_busy(stopping)) {
                 return Ok(());
             }
             match self.verdict(path) {
