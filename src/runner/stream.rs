@@ -128,6 +128,8 @@ pub enum Mode {
     Tasks,
     /// Checkpoints as they are stored.
     Checkpoints,
+    /// Tasks and checkpoints.
+    Debug,
 }
 
 impl Mode {
@@ -135,10 +137,10 @@ impl Mode {
     pub fn shows<S>(self, event: &Event<S>) -> bool {
         match event {
             Event::Values { .. } | Event::InnerValues { .. } => self == Self::Values,
-            Event::TaskStarted { .. } | Event::Failed { .. } => self == Self::Tasks,
-            Event::Update { .. } | Event::Asked(_) => matches!(self, Self::Updates | Self::Tasks),
+            Event::TaskStarted { .. } | Event::Failed { .. } => matches!(self, Self::Tasks | Self::Debug),
+            Event::Update { .. } | Event::Asked(_) => matches!(self, Self::Updates | Self::Tasks | Self::Debug),
             Event::Custom { .. } => self == Self::Custom,
-            Event::Checkpoint { .. } => self == Self::Checkpoints,
+            Event::Checkpoint { .. } => matches!(self, Self::Checkpoints | Self::Debug),
             Event::Missed(_) => true,
         }
     }
