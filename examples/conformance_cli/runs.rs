@@ -1,12 +1,12 @@
 //! The engine's threads as a script sees them: running, and reading what is recorded.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use ferrata::log::{Entry, Question, Record, Source, TaskDone, TaskState};
 use ferrata::state::{Change, Update, Values};
-use ferrata::{Checkpoint, Event, Events, Outcome, Path, Position, QuestionId, Suspension, TaskId};
+use ferrata::{Checkpoint, Event, Events, Outcome, Path, Position, QuestionId, Suspension, TaskId, ThreadState};
 use serde_json::{Map, Value};
 
 use super::engine::{self, Runner, Thread};
@@ -70,6 +70,9 @@ pub(crate) enum Begin {
     Answers(Vec<(QuestionId, Value)>),
 }
 
+/// The nodes that are graphs, with the fields that they see.
+pub(crate) type GraphNodes = BTreeMap<String, BTreeSet<String>>;
+
 /// How a run ended.
 pub(crate) enum Ended {
     Done(Map<String, Value>),
@@ -107,11 +110,16 @@ pub(crate) enum Happened {
 }
 
 /// Runs, and appends what happens to `told`.
-pub(crate) async fn run(thread: &Thread, begin: Begin, told: &mut Vec<(Path, Happened)>) -> Result<Ended, Failure> {
+pub(crate) async fn run(
+    thread: &Thread,
+    begin: Begin,
+    graphs: &GraphNodes,
+    told: &mut Vec<(Path, Happened)>,
+) -> Result<Ended, Failure> {
     let outcome = match begin {
-        Begin::Input(changes) => watch(thread.stream(Update::from_changes(changes))?, told).await?,
-        Begin::Resume => watch(thread.stream_resume()?, told).await?,
-        Begin::Answers(answers) => watch(thread.stream_answers(answers)?, told).await?,
+        Begin::Input(changes) => watch(thread.stream(Update::from_changes(changes))?, graphs, told).await?,
+        Begin::Resume => watch(thread.stream_resume()?, graphs, told).await?,
+        Begin::Answers(answers) => watch(thread.stream_answers(answers)?, graphs, told).await?,
     };
     Ok(match outcome {
         Outcome::Done(state) => Ended::Done(state.to_object()),
@@ -121,16 +129,27 @@ pub(crate) async fn run(thread: &Thread, begin: Begin, told: &mut Vec<(Path, Hap
     })
 }
 
-async fn watch(mut events: Events<Values>, told: &mut Vec<(Path, Happened)>) -> Result<Outcome<Values>, ferrata::Error> {
+async fn watch(
+    mut events: Events<Values>,
+    graphs: &GraphNodes,
+    told: &mut Vec<(Path, Happened)>,
+) -> Result<Outcome<Values>, ferrata::Error> {
     while let Some(event) = events.next().await {
         let path = event.path().cloned().unwrap_or_default();
-        told.extend(happened(event).map(|happened| (path, happened)));
+        told.extend(happened(event, graphs).map(|happened| (path, happened)));
     }
     events.outcome().await
 }
 
-fn happened(event: Event<Values>) -> Option<Happened> {
+fn happened(event: Event<Values>, graphs: &GraphNodes) -> Option<Happened> {
     Some(match event {
+        // Bodies tell themselves what they begin with; a node that is a graph has none.
+        Event::TaskStarted { task, payload, state, .. } => {
+            let seen = graphs.get(task.node.as_str())?;
+            let mut input = state.to_object().ok()?;
+            input.retain(|name, _| seen.contains(name));
+            Happened::Started { node: task.node.to_string(), input: payload.map_or(input.into(), |sent| (*sent).clone()) }
+        }
         // What is said to the graph outside is told there.
         Event::Update { to_parent: true, .. } => return None,
         Event::Update { task, changes, .. } => Happened::Updated { node: task.node.to_string(), update: shown(&changes) },
@@ -174,6 +193,7 @@ pub(crate) struct Shot {
 
 #[derive(Clone, Debug)]
 pub(crate) struct ShotTask {
+    pub(crate) id: Option<TaskId>,
     pub(crate) name: String,
     pub(crate) interrupts: Vec<Value>,
     pub(crate) error: Option<&'static str>,
@@ -199,7 +219,7 @@ pub(crate) async fn history_at(thread: &Thread, path: &Path) -> Vec<Shot> {
 fn shot(checkpoint: Checkpoint<Values>) -> Shot {
     let is_input = checkpoint.source == Source::Input;
     // An input that is not applied yet has the start as its next task.
-    let start = || ShotTask { name: START.to_owned(), interrupts: Vec::new(), error: None, state: None };
+    let start = || ShotTask { id: None, name: START.to_owned(), interrupts: Vec::new(), error: None, state: None };
     Shot {
         position: Some(checkpoint.position),
         values: checkpoint.values.to_object(),
@@ -213,6 +233,7 @@ fn shot(checkpoint: Checkpoint<Values>) -> Shot {
 
 fn task(state: &TaskState) -> ShotTask {
     ShotTask {
+        id: Some(state.task.clone()),
         name: state.task.node.to_string(),
         interrupts: state.questions.iter().map(|question| engine::asked(question)).collect(),
         error: state.error.as_deref().map(engine::task_error),
@@ -243,33 +264,39 @@ pub(crate) async fn live(thread: &Thread, inside: &[String]) -> Result<Option<Sh
         state => state?,
     };
     let newest = history(thread, inside).await?.into_iter().next().unwrap_or_default();
+    Ok(Some(as_it_stands(&log, &state, newest)))
+}
+
+/// The newest checkpoint, with what happened since.
+fn as_it_stands(log: &[Entry], state: &ThreadState<Values>, newest: Shot) -> Shot {
     let done: HashSet<&TaskId> = log.iter().filter_map(|entry| done(&entry.record)).map(|done| &done.task).collect();
-    let finished = |name: &String| state.tasks.iter().any(|t| t.task.node.as_str() == name && done.contains(&t.task));
     let tasks = newest.tasks.into_iter().map(|mut task| {
-        if finished(&task.name) {
+        if task.id.as_ref().is_some_and(|id| done.contains(id)) {
             task.interrupts.clear();
         }
         task
     });
     let (values, next) = (state.values.to_object(), state.next.iter().map(ToString::to_string).collect());
-    Ok(Some(Shot { position: None, values, next, tasks: tasks.collect(), ..newest }))
+    Shot { position: None, values, next, tasks: tasks.collect(), ..newest }
 }
 
 /// Adds the states of the graphs that pending tasks are.
-pub(crate) fn with_inner<'t>(
-    thread: &'t Thread,
-    shot: &'t mut Shot,
-    inside: Vec<String>,
-) -> Pin<Box<dyn Future<Output = ()> + 't>> {
+pub(crate) fn with_inner<'t>(thread: &'t Thread, shot: &'t mut Shot) -> Pin<Box<dyn Future<Output = ()> + 't>> {
     Box::pin(async move {
+        let log = thread.log().await.unwrap_or_default();
         for task in &mut shot.tasks {
-            let nodes = [inside.as_slice(), std::slice::from_ref(&task.name)].concat();
-            let mut state = match live(thread, &nodes).await {
-                Ok(Some(state)) if shot.next.contains(&task.name) => Some(Box::new(state)),
+            let called = |entry: &Entry| match &entry.record {
+                Record::Input(input) if input.caller.is_some() && input.caller == task.id => Some(input.path.clone()),
                 _ => None,
             };
-            if let Some(state) = &mut state {
-                with_inner(thread, state, nodes).await;
+            let mut state = None;
+            if let Some(path) = log.iter().rev().find_map(called).filter(|_| shot.next.contains(&task.name))
+                && let Ok(inner) = thread.inside_path::<Values>(path.clone()).state().await
+            {
+                let newest = history_at(thread, &path).await.into_iter().next().unwrap_or_default();
+                let mut inner = as_it_stands(&log, &inner, newest);
+                with_inner(thread, &mut inner).await;
+                state = Some(Box::new(inner));
             }
             task.state = Some(state);
         }

@@ -13,7 +13,7 @@ use super::build::{self, Around, BuildFailure, Built};
 use super::engine::{Runner, Thread, asked};
 use super::expr::Scope;
 use super::operation::{Durability, Edit, Operation, Place, Run};
-use super::runs::{self, Begin, Ended, Failure, Happened, Limits, Shot, handle};
+use super::runs::{self, Begin, Ended, Failure, GraphNodes, Happened, Limits, Shot, handle};
 use super::scenario::{Graph, Names, Scenario};
 use super::store::{StoreKind, Stores};
 use super::stream::{self, End, Start, Watch};
@@ -104,7 +104,7 @@ impl Session<'_> {
         };
         let mut shot = shot;
         if let Some(shot) = shot.as_mut().filter(|_| place.subgraphs) {
-            runs::with_inner(&thread, shot, place.inside.clone()).await;
+            runs::with_inner(&thread, shot).await;
         }
         Ok(one("state", trace::snapshot(shot.as_ref())))
     }
@@ -125,6 +125,18 @@ impl Session<'_> {
         let fields = self.fields_inside(&edit.inside);
         runs::edit(&thread, &edit.inside, changes(&fields, values), edit.as_node.as_deref()).await?;
         Ok(done())
+    }
+
+    /// The nodes that are graphs. Names of nodes are unique over the graphs of a scenario.
+    fn graph_nodes(&self) -> GraphNodes {
+        let nodes = self.scenario.graphs.0.iter().flat_map(|(_, graph)| graph.nodes.0.iter().map(move |node| (graph, node)));
+        let graphs = nodes.filter(|(_, (_, node))| node.subgraph.is_some());
+        let seen = graphs.map(|(graph, (name, node))| {
+            let open = build::fields(graph);
+            let open = open.iter().filter(|(_, field)| !field.private).map(|(name, _)| name.clone());
+            (name.clone(), node.reads.clone().map_or_else(|| open.collect(), |reads| reads.into_iter().collect()))
+        });
+        seen.collect()
     }
 
     /// The fields of the graph that these nodes lead to.
@@ -205,7 +217,7 @@ impl Session<'_> {
             }
         }
         start.made = before;
-        runs::run(&thread, begin, told).await
+        runs::run(&thread, begin, &self.graph_nodes(), told).await
     }
 
     fn durability(&self, run: &Run) -> Option<Durability> {

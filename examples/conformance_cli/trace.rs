@@ -57,7 +57,7 @@ pub(crate) fn snapshot(shot: Option<&Shot>) -> Value {
     json!({"values": values, "next": next, "step": step, "source": source, "parent": parent, "tasks": tasks})
 }
 
-fn task(ShotTask { name, interrupts, error, state }: &ShotTask) -> Value {
+fn task(ShotTask { name, interrupts, error, state, .. }: &ShotTask) -> Value {
     let mut task = json!({"name": name, "interrupts": sorted(interrupts.clone()), "error": error});
     if let Some(state) = state {
         task["state"] = state.as_ref().map_or(Value::Null, |state| snapshot(Some(state)));
