@@ -47,7 +47,7 @@ pub(crate) struct Env<'a> {
 /// What the runner has to do once the records are appended.
 #[derive(Debug)]
 pub(crate) enum Command {
-    Start(Start),
+    Start(Box<Start>),
     /// Report `delay_over` after that time.
     Wait {
         place: Place,
@@ -236,8 +236,17 @@ impl Machine {
         std::mem::take(&mut self.records)
     }
 
-    pub(crate) fn take_commands(&mut self) -> Vec<Command> {
-        std::mem::take(&mut self.commands)
+    /// Records that nobody keeps leave their room for the next ones.
+    pub(crate) fn reuse(&mut self, mut records: Vec<Record>) {
+        records.clear();
+        if self.records.is_empty() {
+            self.records = records;
+        }
+    }
+
+    /// Hands the commands over in an empty list that the caller has at hand.
+    pub(crate) fn take_commands(&mut self, into: &mut Vec<Command>) {
+        std::mem::swap(&mut self.commands, into);
     }
 
     /// Starts nothing new; the run ends as suspended when what is running has ended.
@@ -271,7 +280,7 @@ impl Machine {
             return Ok(());
         };
         motion.tasks[place.index] = Live::Idle;
-        motion.look = true;
+        motion.ready.push_back(place.index);
         self.go_on(&place.path, env)
     }
 
@@ -311,9 +320,8 @@ impl Machine {
     fn go_on(&mut self, path: &Path, env: &Env<'_>) -> Step {
         while !self.ended {
             let Some(motion) = self.motion(path) else { return Ok(()) };
-            if !self.stopping && motion.look {
-                let look = self.start_ready(path);
-                self.motion_mut(path).into_iter().for_each(|motion| motion.look = look);
+            if !self.stopping && !motion.ready.is_empty() {
+                self.start_ready(path);
             }
             let stopping = self.stopping;
             // Held back by the cap on tasks at work: its turn comes.
@@ -404,36 +412,32 @@ impl Machine {
         run.or(thread.map(|max| (max, "the thread")))
     }
 
-    /// Starts what may start. True: a cap holds something back, so that the next end makes room for it.
-    fn start_ready(&mut self, path: &Path) -> bool {
-        let (Some(scope), Some(motion)) = (self.folded.scope(path), self.motion(path)) else { return false };
-        if self.limit_reached(scope).is_some() {
-            return false;
-        }
-        let (tasks, shape) = (motion.tasks.len(), Arc::clone(&motion.shape));
-        let mut held_back = false;
-        for index in 0..tasks {
+    /// Starts what may start. Each task is looked at once, however many there are and however many of them run at a time.
+    fn start_ready(&mut self, path: &Path) {
+        loop {
+            let (Some(scope), Some(motion)) = (self.folded.scope(path), self.motion(path)) else { return };
+            let Some(index) = motion.ready.front().copied() else { return };
+            if self.limit_reached(scope).is_some() {
+                return;
+            }
             if self.at_work >= self.tasks_max {
                 self.held_back.insert(path.clone());
-                return true;
+                return;
             }
-            let (Some(scope), Some(motion)) = (self.folded.scope(path), self.motion(path)) else { return false };
-            if motion.tasks[index] != Live::Idle || scope.facts.tasks[index].status != TaskStatus::Open {
-                continue;
-            }
+            let is_open = motion.tasks[index] == Live::Idle && scope.facts.tasks[index].status == TaskStatus::Open;
             let task = scope.task_id(index);
-            let Some(node) = shape.index(&task.node) else { continue };
-            if self.folded.waits(&task) {
-                continue;
+            let node = motion.shape.index(&task.node).filter(|_| is_open && !self.folded.waits(&task));
+            let cap = node.and_then(|node| motion.shape.nodes[node].policy.concurrency);
+            let is_held_back = node.is_some_and(|node| cap.is_some_and(|max| motion.running_of(node) >= max));
+            let Some(motion) = self.motion_mut(path) else { return };
+            motion.ready.pop_front();
+            match node {
+                Some(node) if is_held_back => motion.hold_back(node, index),
+                Some(node) => self.start(index, node, task, cap.is_some()),
+                // It waits for a person, or is done.
+                None => {}
             }
-            let running = motion.running_by_node.get(&node).copied().unwrap_or(0);
-            if shape.nodes[node].policy.concurrency.is_some_and(|max| running >= max) {
-                held_back = true;
-                continue;
-            }
-            self.start(index, node, task, shape.nodes[node].policy.concurrency.is_some());
         }
-        held_back
     }
 
     fn start(&mut self, index: usize, node: usize, task: TaskId, is_capped: bool) {
@@ -459,10 +463,10 @@ impl Machine {
             motion.tasks[index] = Live::Running { serial, calls: 0 };
             motion.running += 1;
             if is_capped {
-                *motion.running_by_node.entry(node).or_default() += 1;
+                motion.capped.entry(node).or_default().running += 1;
             }
         }
-        self.commands.push(Command::Start(start));
+        self.commands.push(Command::Start(Box::new(start)));
     }
 
     fn end(&mut self, path: &Path, ending: Ending, env: &Env<'_>) -> Step {

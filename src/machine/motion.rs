@@ -1,6 +1,6 @@
 //! What this process does for one graph at work.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::graph::{Pauses, Shape};
@@ -22,15 +22,23 @@ pub(super) enum Live {
     Paused,
 }
 
+/// The tasks of a node of which only so many run at once.
+#[derive(Debug, Default)]
+pub(super) struct Capped {
+    pub(super) running: usize,
+    held_back: VecDeque<usize>,
+}
+
 /// A graph in motion.
 #[derive(Debug)]
 pub(super) struct Motion {
     pub(super) shape: Arc<Shape>,
     pub(super) tasks: Vec<Live>,
     pub(super) running: usize,
-    pub(super) running_by_node: HashMap<usize, usize>,
-    /// Whether a look at the tasks may find one to start. Without it, each end of a wide step would look at all of them.
-    pub(super) look: bool,
+    /// Tasks that may be startable, in the order in which they start.
+    pub(super) ready: VecDeque<usize>,
+    /// Nodes of which only so many tasks run at once.
+    pub(super) capped: HashMap<usize, Capped>,
     /// Nodes before and after which it stops.
     pub(super) pauses: Pauses,
     /// The nodes of the step that was merged last.
@@ -40,8 +48,8 @@ pub(super) struct Motion {
 impl Motion {
     pub(super) fn new(shape: Arc<Shape>, tasks: usize) -> Self {
         let pauses = shape.pauses.clone();
-        let tasks = vec![Live::Idle; tasks];
-        Self { shape, tasks, running: 0, running_by_node: HashMap::new(), look: true, pauses, merged: Vec::new() }
+        let (ready, tasks) = ((0..tasks).collect(), vec![Live::Idle; tasks]);
+        Self { shape, tasks, running: 0, ready, capped: HashMap::new(), pauses, merged: Vec::new() }
     }
 
     /// Whether there is something to wait for. A run that stops does not wait for delays.
@@ -53,7 +61,27 @@ impl Motion {
     pub(super) fn begin_step(&mut self, tasks: usize) {
         self.tasks.clear();
         self.tasks.resize(tasks, Live::Idle);
-        self.look = true;
+        self.ready.clear();
+        self.ready.extend(0..tasks);
+        self.capped.clear();
+    }
+
+    /// How many tasks of a node with a cap are running.
+    pub(super) fn running_of(&self, node: usize) -> usize {
+        self.capped.get(&node).map_or(0, |capped| capped.running)
+    }
+
+    /// The node's cap is reached: the task starts when another one of it has ended.
+    pub(super) fn hold_back(&mut self, node: usize, index: usize) {
+        self.capped.entry(node).or_default().held_back.push_back(index);
+    }
+
+    /// A task of the node has ended, and makes room for another one.
+    pub(super) fn make_room(&mut self, node: usize) {
+        if let Some(capped) = self.capped.get_mut(&node) {
+            capped.running -= 1;
+            self.ready.extend(capped.held_back.pop_front());
+        }
     }
 
     /// A task has come to rest. True if it was at work, and not waiting for a graph.

@@ -31,16 +31,16 @@ impl Machine {
         let live = if matches!(end, TaskEnd::Paused { .. }) { Live::Paused } else { Live::Idle };
         if let Some(motion) = self.motion_mut(path) {
             let was_at_work = motion.rest(index, live);
-            if let Some(running) = motion.shape.index(&task.node).and_then(|node| motion.running_by_node.get_mut(&node)) {
-                *running -= 1;
-            }
+            motion.shape.index(&task.node).into_iter().for_each(|node| motion.make_room(node));
             self.at_work -= usize::from(was_at_work);
         }
         self.cut_off(&task);
         self.settle(index, task, attempt, end, cost, env)?;
         // Its error handler may have to start.
         let open = self.folded.scope(path).is_some_and(|scope| scope.facts.tasks[index].status == TaskStatus::Open);
-        self.motion_mut(path).into_iter().for_each(|motion| motion.look |= open);
+        if let Some(motion) = self.motion_mut(path).filter(|_| open) {
+            motion.ready.push_back(index);
+        }
         self.proceed(path, env)
     }
 

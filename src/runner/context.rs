@@ -49,7 +49,7 @@ pub(crate) struct Common {
 /// One attempt of a task, as it is known to the node (through [`Context`]) and to the runner.
 pub(crate) struct Attempt {
     pub(crate) run: Arc<Common>,
-    pub(crate) start: Start,
+    pub(crate) start: Box<Start>,
     // A plain mutex: held for a few instructions, never across an await.
     control: Mutex<Control>,
 }
@@ -95,7 +95,7 @@ pub(crate) struct Pause {
 }
 
 impl Attempt {
-    pub(crate) fn new(run: Arc<Common>, start: Start) -> Self {
+    pub(crate) fn new(run: Arc<Common>, start: Box<Start>) -> Self {
         Self { run, start, control: Mutex::default() }
     }
 
@@ -164,7 +164,7 @@ impl Attempt {
     /// Has something recorded, and waits until it is durable.
     pub(crate) async fn request(&self, effect: EffectId, outcome: Option<EffectOutcome>) -> bool {
         let (reply, answer) = oneshot::channel();
-        let Start { place, attempt, .. } = &self.start;
+        let Start { place, attempt, .. } = &*self.start;
         let request = Request::Effect { place: place.clone(), attempt: *attempt, effect, outcome, reply };
         self.run.requests.send(request).is_ok() && answer.await.unwrap_or(false)
     }

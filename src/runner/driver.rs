@@ -106,6 +106,7 @@ impl Driver {
         let mut tasks: JoinSet<Happened> = JoinSet::new();
         let mut waiters: Vec<Waiter> = Vec::new();
         let mut why = None;
+        let mut commands = Vec::new();
         let mut turns = 0_u32;
         let begun: Result<(), Refusal> = self.with_env(|machine, env| machine.begin(begin, limits, env))?;
         begun.map_err(|refusal| Error::refused(&self.thread, refusal))?;
@@ -113,9 +114,9 @@ impl Driver {
             self.commit().await?;
             // A waiter that is gone needs no answer.
             waiters.drain(..).for_each(|(reply, allowed)| _ = reply.send(allowed));
-            let commands = self.machine.take_commands();
+            self.machine.take_commands(&mut commands);
             let mut turn = Turn::default();
-            for command in commands {
+            for command in commands.drain(..) {
                 match command {
                     Command::Start(start) => {
                         let (path, node) = (start.place.path.clone(), start.task.node.clone());
@@ -301,6 +302,11 @@ impl Driver {
             return Ok(());
         }
         let told = self.announcer.of_interest(&records, self.machine.folded());
+        if self.keeper.store.is_none() {
+            self.machine.reuse(records);
+            self.announcer.tell_all(told);
+            return Ok(());
+        }
         records.retain(|record| record.step_path().is_none_or(|path| self.machine.is_stored(path)));
         let ends = records.iter().any(|record| matches!(record, Record::RunEnded(_)));
         let position = self.keeper.position;
@@ -322,14 +328,12 @@ impl Driver {
             }
         }
         self.announcer.tell_all(told);
-        if self.keeper.store.is_some() {
-            self.announcer.tell_all(checkpoints);
-        }
+        self.announcer.tell_all(checkpoints);
         Ok(())
     }
 
     /// One attempt of a task, ready to run.
-    fn attempt(&mut self, start: Start, common: &Arc<Common>) -> Attempting {
+    fn attempt(&mut self, start: Box<Start>, common: &Arc<Common>) -> Attempting {
         let (place, node, handled) = (start.place.clone(), start.node, start.handling.is_some());
         let span = self.spans.attempt(&start.task, start.attempt);
         let payload = start.payload.clone();
@@ -339,7 +343,7 @@ impl Driver {
         let scope = self.machine.folded().scope(&place.path).expect("a graph with a task to start is at work");
         let state = scope.state.clone();
         self.announcer.tell(|| {
-            let Start { task, attempt, .. } = &attempt.start;
+            let Start { task, attempt, .. } = &*attempt.start;
             Told::TaskStarted { task: task.clone(), attempt: *attempt, payload: payload.clone(), state: scope.any_state() }
         });
         let started = common.clock.now();
