@@ -185,7 +185,7 @@ impl Folded {
         if questions.iter().any(|question| question.task == *task) {
             return true;
         }
-        let mut asked = questions.iter().filter(|question| question.task.path.is_inside(task)).peekable();
+        let mut asked = questions.iter().filter(|question| self.works_for(&question.task.path, task)).peekable();
         let depth = task.path.frames().len() + 1;
         let called = |scope: &Scope| scope.facts.caller.as_ref() == Some(task);
         let can_go_on = |scope: &Scope| called(scope) && !scope.is_finished() && !self.is_stuck(scope);
@@ -355,7 +355,10 @@ impl Folded {
             self.facts.journals.retain(|task, _| !settled(task));
         }
         if !self.inner.is_empty() {
-            self.inner.retain(|inner, _| !inner.is_settled(path, step));
+            // Paths inside another one stand next to it.
+            let inside = self.inner.range(path.clone()..).map(|(inner, _)| inner).take_while(|inner| inner.is_within(path));
+            let settled: Vec<Path> = inside.filter(|inner| inner.is_settled(path, step)).cloned().collect();
+            settled.iter().for_each(|inner| _ = self.inner.remove(inner));
         }
         self.begun(path, "stepped")?.schedule(stepped, position);
         self.facts.steps_total += stepped.squashed.as_ref().map_or(u64::from(!stepped.merged.is_empty()), |s| s.steps);

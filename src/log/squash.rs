@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::fold::Folded;
 use super::parts::Source;
-use super::record::{Input, Record, Squashed, Stepped};
+use super::record::{CloseReason, Input, Record, Squashed, Stepped};
 use crate::id::Path;
 
 /// Whether a record waits for the end of a run whose steps are stored as one. Input, answers and effects never do.
@@ -13,6 +13,7 @@ pub(crate) fn is_kept_back(record: &Record) -> bool {
         Record::Asked(question) => !question.is_doubt(),
         Record::TaskDone(_) | Record::AttemptFailed(_) | Record::TaskFailed(_) | Record::RunEnded(_) => true,
         Record::Input(input) => !input.path.is_root(),
+        Record::Closed(closed) => closed.why == CloseReason::Abandoned,
         // Edits and copies of checkpoints are not steps of the run.
         Record::Stepped(stepped) => stepped.source == Source::Loop,
         _ => false,

@@ -209,7 +209,9 @@ impl Machine {
         let recorded = facts.journals.keys().filter(|task| is_given_up(task)).filter_map(|task| Some(task.step_in(path)?.next()));
         let (branch, step) = (facts.branch, recorded.chain(known.map(|scope| scope.step_due())).max().unwrap_or(StepNumber(-1)));
         if !open.is_empty() {
-            self.record(Record::Closed(Box::new(Closed { questions: open, why: CloseReason::Superseded, at: env.now })))?;
+            // Inside, what was asked belongs to a call that nobody waits for any more.
+            let why = if path.is_root() { CloseReason::Superseded } else { CloseReason::Abandoned };
+            self.record(Record::Closed(Box::new(Closed { questions: open, why, at: env.now })))?;
         }
         let thread = &self.thread;
         give_ids(&shape.schema, &mut changes, || format!("{thread}:{}:{path}input@{}", branch.0, step.0));

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::{Command, Ending, Env, Live, Machine, Motion, Place, Step};
 use crate::error::{Class, Failure, Origin};
-use crate::graph::Keeps;
-use crate::id::{Frame, Path, TaskId};
-use crate::log::Target;
+use crate::graph::{Keeps, Shape};
+use crate::id::{Frame, NodeName, Path, TaskId};
+use crate::log::{Scope, Target};
 use crate::state::{Change, StateCell, check};
 
 /// A task calls a graph.
@@ -84,6 +84,9 @@ impl Machine {
         {
             return refuse(format!("the input of the graph \"{key}\" cannot be applied: {error}"));
         }
+        if let Some(gone) = self.folded.scope(&path).filter(|_| tasks.is_some()).and_then(|scope| missing(scope, &shape)) {
+            return refuse(format!("the next node \"{gone}\" of the graph \"{key}\" is gone; there are: {}", shape.node_names()));
+        }
         // An input that could not be applied the last time still has to be.
         let is_begun = self.folded.scope(&path).is_some_and(|scope| scope.facts.input.is_none());
         self.waits_for_call(&call.place, true);
@@ -153,15 +156,24 @@ impl Machine {
 
     /// A task has ended: nobody waits any more for the graphs that it called.
     pub(super) fn cut_off(&mut self, task: &TaskId) {
+        if self.inner.is_empty() {
+            return;
+        }
         let inside: Vec<Path> = self.inner.keys().filter(|path| self.folded.works_for(path, task)).cloned().collect();
         for path in inside {
             if let Some(motion) = self.inner.remove(&path) {
                 self.at_work -= motion.at_work();
             }
             self.held_back.remove(&path);
+            self.take_back(|of| of.is_within(&path));
             self.commands.push(Command::Abort(path));
         }
     }
+}
+
+/// A node that is due and that the graph does not have any more.
+fn missing(scope: &Scope, shape: &Shape) -> Option<NodeName> {
+    scope.facts.tasks.iter().map(|task| &task.due.node).find(|node| shape.index(node).is_none()).cloned()
 }
 
 fn frame(call: &Call, task: &TaskId, keeps: Keeps) -> Frame {

@@ -43,7 +43,11 @@ impl Machine {
     /// person. True if there was one.
     pub(super) fn doubt(&mut self, task: &TaskId, why: &Doubt, env: &Env<'_>) -> Step<bool> {
         let mut tasks: Vec<TaskId> = vec![task.clone()];
-        tasks.extend(self.folded.facts.journals.keys().filter(|known| self.folded.works_for(&known.path, task)).cloned());
+        // Without graphs to call there is nothing inside, and no need to look at everybody's effects.
+        let calls = self.motion(&task.path).is_some_and(|motion| !motion.shape.subgraphs.is_empty());
+        tasks.extend(
+            self.folded.facts.journals.keys().filter(|_| calls).filter(|known| self.folded.works_for(&known.path, task)).cloned(),
+        );
         tasks.sort();
         self.doubt_all(&tasks, why, env)
     }

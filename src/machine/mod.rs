@@ -266,11 +266,21 @@ impl Machine {
             cut.extend(running.map(|index| scope.task_id(index)));
         }
         self.inner.clear();
+        self.take_back(|_| true);
         self.root.begin_step(self.root.tasks.len());
         self.root.running = 0;
         self.at_work = 0;
         self.doubt_all(&cut, &Doubt::Cancelled, env)?;
         self.go_on(&Path::ROOT, env)
+    }
+
+    /// What was to be started in these graphs is not.
+    fn take_back(&mut self, of: impl Fn(&Path) -> bool) {
+        self.commands.retain(|command| match command {
+            Command::Start(start) => !of(&start.place.path),
+            Command::Wait { place, .. } => !of(&place.path),
+            Command::Answer { .. } | Command::Abort(_) | Command::End(_) => true,
+        });
     }
 
     /// The wait before a task's next attempt is over.
@@ -434,8 +444,11 @@ impl Machine {
             match node {
                 Some(node) if is_held_back => motion.hold_back(node, index),
                 Some(node) => self.start(index, node, task, cap.is_some()),
-                // It waits for a person, or is done.
-                None => {}
+                // It waits for a person, or is done; another one of a node with a cap may have its turn.
+                None => {
+                    let node = motion.shape.index(&task.node);
+                    node.into_iter().for_each(|node| motion.next_of(node));
+                }
             }
         }
     }

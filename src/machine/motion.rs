@@ -80,6 +80,13 @@ impl Motion {
     pub(super) fn make_room(&mut self, node: usize) {
         if let Some(capped) = self.capped.get_mut(&node) {
             capped.running -= 1;
+        }
+        self.next_of(node);
+    }
+
+    /// Of the tasks that the node's cap held back, the next one may have its turn.
+    pub(super) fn next_of(&mut self, node: usize) {
+        if let Some(capped) = self.capped.get_mut(&node) {
             self.ready.extend(capped.held_back.pop_front());
         }
     }

@@ -89,12 +89,12 @@ impl Machine {
 
     /// Whether a person still has to say what came of an effect in a graph that the task called.
     fn doubts_inside(&self, task: &TaskId) -> bool {
-        self.folded.facts.questions.iter().any(|question| question.is_doubt() && question.task.path.is_inside(task))
+        self.folded.facts.questions.iter().any(|question| question.is_doubt() && self.folded.works_for(&question.task.path, task))
     }
 
     /// A node that has a result needs no answers any more that graphs it called still wait for.
     fn abandon_questions(&mut self, task: &TaskId, env: &Env<'_>) -> Step {
-        let inside = self.folded.facts.questions.iter().filter(|question| question.task.path.is_inside(task));
+        let inside = self.folded.facts.questions.iter().filter(|question| self.folded.works_for(&question.task.path, task));
         let questions: Vec<QuestionId> = inside.map(|question| question.id).collect();
         if questions.is_empty() {
             return Ok(());

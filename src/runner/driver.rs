@@ -60,7 +60,7 @@ type Attempting = Pin<Box<dyn Future<Output = Happened> + Send>>;
 /// What the loop did itself in one turn.
 #[derive(Default)]
 struct Turn {
-    ended: usize,
+    ended: Vec<Happened>,
     began: Option<Timestamp>,
     /// A millisecond has passed: the rest runs beside the loop.
     is_over: bool,
@@ -69,6 +69,17 @@ struct Turn {
 impl Turn {
     fn has_time(&self) -> bool {
         !self.is_over
+    }
+
+    /// A task ended in its first poll. True: it took long, and its node is not polled here again, where it holds up the others.
+    fn take(&mut self, ended: Happened) -> bool {
+        let mut is_heavy = false;
+        if let Happened::TaskEnded { cost, at, .. } = &ended {
+            is_heavy = cost.ms > 0;
+            self.is_over |= is_heavy || at.ms_since(*self.began.get_or_insert(*at)) > 0;
+        }
+        self.ended.push(ended);
+        is_heavy
     }
 }
 
@@ -125,7 +136,7 @@ impl Driver {
                         let here = turn.has_time() && !self.heavy.contains(&node);
                         match if here { first_poll(attempt.as_mut()).await } else { None } {
                             None => self.keep_track(path, tasks.spawn(attempt)),
-                            Some(ended) => self.take_at_once(ended, node, &mut turn)?,
+                            Some(ended) => self.heavy.extend(turn.take(ended).then_some(node)),
                         }
                     }
                     Command::Wait { place, ms } => {
@@ -140,43 +151,38 @@ impl Driver {
                     Command::End(ending) => return Ok((ending, self.machine, why)),
                 }
             }
-            if turn.ended > 0 {
+            let told = if turn.ended.is_empty() {
+                tokio::select! {
+                    biased;
+                    told = stop.next() => told,
+                    Some(request) = requests.recv() => {
+                        waiters.extend(self.take_request(request)?);
+                        None
+                    }
+                    Some(ended) = tasks.join_next() => {
+                        self.take(ended)?;
+                        None
+                    }
+                }
+            } else {
                 // Other tasks of the runtime have their turn now and then.
                 turns = turns.wrapping_add(1);
                 if turns.is_multiple_of(TURNS_AT_ONCE) {
                     tokio::task::yield_now().await;
                 }
                 // Something to record is there already; the loop only looks whether it should stop.
-                let told = stop.so_far(|| self.clock.now());
-                self.stop(told, &mut why, &mut tasks)?;
-            } else {
-                tokio::select! {
-                    biased;
-                    told = stop.next() => self.stop(told, &mut why, &mut tasks)?,
-                    Some(request) = requests.recv() => waiters.extend(self.take_request(request)?),
-                    Some(ended) = tasks.join_next() => self.take(ended)?,
-                }
-            }
-            // Whatever else has happened by now shares the append.
+                stop.so_far(|| self.clock.now())
+            };
+            // Whatever else has happened by now shares the append: what a task asked for before it ended goes first.
             while let Ok(request) = requests.try_recv() {
                 waiters.extend(self.take_request(request)?);
             }
+            turn.ended.into_iter().try_for_each(|ended| self.take(Ok(ended)))?;
             while let Some(ended) = tasks.try_join_next() {
                 self.take(ended)?;
             }
+            self.stop(told, &mut why, &mut tasks)?;
         }
-    }
-
-    /// A task ended in its first poll. One that took long is not polled here again: it would hold up the others.
-    fn take_at_once(&mut self, ended: Happened, node: NodeName, turn: &mut Turn) -> Result<(), Error> {
-        if let Happened::TaskEnded { cost, at, .. } = &ended {
-            turn.ended += 1;
-            turn.is_over |= at.ms_since(*turn.began.get_or_insert(*at)) > 0 || cost.ms > 0;
-            if cost.ms > 0 {
-                self.heavy.insert(node);
-            }
-        }
-        self.take(Ok(ended))
     }
 
     /// What all attempts of the run share, and where their requests come in.

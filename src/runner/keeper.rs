@@ -52,7 +52,7 @@ impl Keeper {
         // A fork is read from its own snapshot; without one, opening would read the whole log.
         let forked = records.iter().any(|record| matches!(record, Record::Forked(_)));
         // A run that is stored as one checkpoint is ahead of its log.
-        let due = self.durability != Durability::Exit && machine.is_true_to_the_log() && (forked || self.meter.is_due());
+        let due = self.durability != Durability::Exit && (forked || self.meter.is_due()) && machine.is_true_to_the_log();
         let next = Position(self.position.0 + records.len() as u64);
         let snapshot = if due { Some(Box::new(Snapshot::of(folded, next)?)) } else { None };
         let (thread, expected) = (self.thread.clone(), self.position);

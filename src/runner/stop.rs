@@ -94,7 +94,9 @@ pub(crate) struct Live {
 
 #[derive(Debug, Default)]
 struct State {
-    runs: HashMap<ThreadName, Stopper>,
+    /// With a number, so that a run is told from the next one of its thread.
+    runs: HashMap<ThreadName, (u64, Stopper)>,
+    leases: u64,
     is_closed: bool,
 }
 
@@ -120,23 +122,29 @@ impl Live {
         }
         let (sender, told) = watch::channel(None);
         let stopper = Stopper(sender);
-        state.runs.insert(thread.clone(), stopper.clone());
+        state.leases += 1;
+        let number = state.leases;
+        state.runs.insert(thread.clone(), (number, stopper.clone()));
         let lease = Lease { live: Arc::clone(self), thread: thread.clone(), stopper };
         Ok((lease, Stopped { told, deadline: None, is_open: true }))
     }
 
-    /// Tells the run of a thread; false if there is none.
-    pub(crate) fn tell(&self, thread: &ThreadName, stop: Stop) -> bool {
-        self.lock().runs.get(thread).map(|run| run.tell(stop)).is_some()
+    /// Tells the run of a thread, and gives its number; `None` if there is none.
+    pub(crate) fn tell(&self, thread: &ThreadName, stop: Stop) -> Option<u64> {
+        let state = self.lock();
+        let (number, run) = state.runs.get(thread)?;
+        run.tell(stop);
+        Some(*number)
     }
 
-    /// Waits until the run of a thread, or of all, has ended.
-    pub(crate) async fn until_ended(&self, thread: Option<&ThreadName>) {
+    /// Waits until that run of a thread, or all of them, have ended.
+    pub(crate) async fn until_ended(&self, run: Option<(&ThreadName, u64)>) {
         loop {
             let ended = self.ended.notified();
             let goes_on = {
                 let state = self.lock();
-                thread.map_or(!state.runs.is_empty(), |thread| state.runs.contains_key(thread))
+                let is_there = |(thread, number)| state.runs.get(thread).is_some_and(|(known, _)| *known == number);
+                run.map_or(!state.runs.is_empty(), is_there)
             };
             if !goes_on {
                 return;
@@ -150,7 +158,7 @@ impl Live {
         let tell_all = |cuts| {
             let mut state = self.lock();
             state.is_closed = true;
-            state.runs.values().for_each(|run| run.tell(Stop { why: Suspension::ShutDown, cuts }));
+            state.runs.values().for_each(|(_, run)| run.tell(Stop { why: Suspension::ShutDown, cuts }));
             let mut names: Vec<ThreadName> = state.runs.keys().cloned().collect();
             names.sort();
             names

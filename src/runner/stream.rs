@@ -149,11 +149,31 @@ impl Mode {
 /// An event before the state's type is known.
 #[derive(Clone, Debug)]
 pub(crate) enum Told {
-    TaskStarted { task: TaskId, attempt: u32, payload: Option<Arc<Value>>, state: AnyState },
+    TaskStarted {
+        task: TaskId,
+        attempt: u32,
+        payload: Option<Arc<Value>>,
+        state: AnyState,
+    },
     Recorded(Record),
-    Values { path: Path, step: StepNumber, state: AnyState },
-    Checkpoint { path: Path, position: Position, step: StepNumber, source: Source, next: Vec<NodeName> },
-    Custom { task: TaskId, value: Value },
+    Values {
+        path: Path,
+        step: StepNumber,
+        state: AnyState,
+    },
+    Checkpoint {
+        path: Path,
+        position: Position,
+        step: StepNumber,
+        source: Source,
+        next: Vec<NodeName>,
+    },
+    Custom {
+        task: TaskId,
+        value: Value,
+    },
+    /// The run has ended.
+    Ended,
 }
 
 /// Tells those who watch a run, if there are any. Nobody who is slow holds the run up.
@@ -236,6 +256,7 @@ pub struct Events<S> {
     pub(crate) modes: Option<Vec<Mode>>,
     /// Whether events of graphs inside the thread's are left out.
     pub(crate) outermost: bool,
+    pub(crate) ended: bool,
     pub(crate) state: PhantomData<fn() -> S>,
 }
 
@@ -275,21 +296,29 @@ impl<S: State> Events<S> {
 
     /// The next event; `None` when the run has ended.
     pub async fn next(&mut self) -> Option<Event<S>> {
-        loop {
+        while !self.ended {
             let told = match self.told.recv().await {
+                // Somebody may still hold a context, and with it the other end.
+                Ok(Told::Ended) | Err(broadcast::error::RecvError::Closed) => {
+                    self.ended = true;
+                    break;
+                }
                 Ok(told) => told,
                 Err(broadcast::error::RecvError::Lagged(missed)) => return Some(Event::Missed(missed)),
-                Err(broadcast::error::RecvError::Closed) => return None,
             };
             if let Some(event) = event(told).filter(|event| self.is_wanted(event)) {
                 return Some(event);
             }
         }
+        None
     }
 
     /// Waits for the end of the run.
     pub async fn outcome(self) -> Result<Outcome<S>, Error> {
-        self.run.wait().await
+        let Self { run, told, .. } = self;
+        // Nobody reads on: the states that wait in there are not needed.
+        drop(told);
+        run.wait().await
     }
 }
 
@@ -316,6 +345,6 @@ fn event<S: State>(told: Told) -> Option<Event<S>> {
             Event::Failed { task: f.task, attempt: f.attempt, failure: f.failure, again: false }
         }
         Told::Recorded(Record::Asked(question)) => Event::Asked(question),
-        Told::Recorded(_) => return None,
+        Told::Recorded(_) | Told::Ended => return None,
     })
 }

@@ -18,7 +18,7 @@ use super::options::Options;
 use super::outcome::{Checkpoint, Outcome, Suspension, ThreadState};
 use super::spans::{self, Spans};
 use super::stop::{Lease, NoLease, Stop, Stopped, Stopper};
-use super::stream::{Announcer, Events};
+use super::stream::{Announcer, Events, Told};
 use crate::graph::Answer;
 use crate::id::{InvalidThreadName, NodeName, Path, Position, QuestionId, ThreadName};
 use crate::log::{Entry, Folded, Question, Record, Report, history};
@@ -131,9 +131,11 @@ impl<S: State> Thread<S> {
     /// A node that blocks its thread of the runtime is not stopped before it lets go.
     pub async fn cancel(&self) -> Result<bool, Error> {
         let name = self.name()?;
-        let goes_on = self.inner.live.tell(name, Stop { why: Suspension::Cancelled, cuts: true });
-        self.inner.live.until_ended(Some(name)).await;
-        Ok(goes_on)
+        let run = self.inner.live.tell(name, Stop { why: Suspension::Cancelled, cuts: true });
+        if let Some(run) = run {
+            self.inner.live.until_ended(Some((name, run))).await;
+        }
+        Ok(run.is_some())
     }
 
     /// As [`run`](Self::run), to be watched.
@@ -242,7 +244,7 @@ impl<S: State> Thread<S> {
 
     fn watch(&self, begin: Begin) -> Result<Events<S>, Error> {
         let (announcer, told) = Announcer::watched();
-        Ok(Events { told, run: self.spawn(begin, announcer)?, modes: None, outermost: false, state: PhantomData })
+        Ok(Events { told, run: self.spawn(begin, announcer)?, modes: None, outermost: false, ended: false, state: PhantomData })
     }
 
     /// Takes the thread for a run, or for an edit.
@@ -268,7 +270,8 @@ impl<S: State> Thread<S> {
         let (this, stopper) = (self.clone(), lease.stopper.clone());
         let span = spans::run(self.inner.graph.name(), self.name()?, &self.options.tags);
         let run = async move {
-            let result = this.drive(begin, announcer, stopped).await;
+            let result = this.drive(begin, announcer.clone(), stopped).await;
+            announcer.tell(|| Told::Ended);
             drop(lease);
             result
         };
@@ -308,10 +311,10 @@ impl<S: State> Thread<S> {
     async fn drive(&self, begin: Begin, announcer: Announcer, mut stopped: Stopped) -> Result<Outcome<S>, Error> {
         let name = self.name()?;
         let mut driver = self.driver(announcer).await?;
+        driver.go_back(self.options.at, matches!(begin, Begin::Resume))?;
         if let Begin::Answer(answers) = &begin {
             driver.machine.check_answers(answers).map_err(|refusal| Error::answer(name, refusal))?;
         }
-        driver.go_back(self.options.at, matches!(begin, Begin::Resume))?;
         let now = self.inner.clock.now();
         let limits = self.options.limits(now);
         stopped.by(limits.deadline, now);

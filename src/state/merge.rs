@@ -158,22 +158,26 @@ fn outcome(rule: &Rule, before: &Value, operand: &Value) -> Option<Value> {
     if before.is_null() {
         return Some(operand.clone());
     }
-    let larger = match (before.as_i64(), operand.as_i64()) {
-        (Some(a), Some(b)) if *rule == Rule::Sum => return a.checked_add(b).map(Value::from),
+    let larger = match (whole(before), whole(operand)) {
+        (Some(a), Some(b)) if *rule == Rule::Sum => {
+            let sum = a.checked_add(b)?;
+            return i64::try_from(sum).map(Value::from).or_else(|_| u64::try_from(sum).map(Value::from)).ok();
+        }
         (Some(a), Some(b)) => a >= b,
-        _ => match (before.as_u64(), operand.as_u64()) {
-            (Some(a), Some(b)) if *rule == Rule::Sum => return a.checked_add(b).map(Value::from),
-            (Some(a), Some(b)) => a >= b,
-            _ => {
-                let (a, b) = (before.as_f64()?, operand.as_f64()?);
-                if *rule == Rule::Sum {
-                    return serde_json::Number::from_f64(a + b).map(Value::Number);
-                }
-                a >= b
+        _ => {
+            let (a, b) = (before.as_f64()?, operand.as_f64()?);
+            if *rule == Rule::Sum {
+                return serde_json::Number::from_f64(a + b).map(Value::Number);
             }
-        },
+            a >= b
+        }
     };
     Some(if larger == (*rule == Rule::Max) { before.clone() } else { operand.clone() })
+}
+
+/// A whole number, whichever of the two kinds that JSON has in Rust it is.
+fn whole(value: &Value) -> Option<i128> {
+    value.as_i64().map(i128::from).or_else(|| value.as_u64().map(i128::from))
 }
 
 /// The fields that are overwritten, as `set`.
