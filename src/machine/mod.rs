@@ -12,6 +12,7 @@ mod effect;
 mod motion;
 mod node_set;
 mod step;
+mod stop;
 mod task;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +26,7 @@ use crate::error::{Class, Failure, Origin};
 use crate::graph::{Pauses, Shape};
 use crate::id::{NodeName, Path, StepNumber, TaskId, ThreadName};
 use crate::log::{
-    Doubt, Durability, Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, Scope, Target, TaskStatus,
+    Durability, Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, Scope, Target, TaskStatus,
 };
 use crate::state::{Change, StateError, resolve};
 use motion::{Live, Motion};
@@ -247,40 +248,6 @@ impl Machine {
     /// Hands the commands over in an empty list that the caller has at hand.
     pub(crate) fn take_commands(&mut self, into: &mut Vec<Command>) {
         std::mem::swap(&mut self.commands, into);
-    }
-
-    /// Starts nothing new; the run ends as suspended when what is running has ended.
-    pub(crate) fn stop(&mut self, env: &Env<'_>) -> Step {
-        self.stopping = true;
-        let inner: Vec<Path> = self.inner.keys().rev().cloned().collect();
-        inner.iter().chain([&Path::ROOT]).try_for_each(|path| self.go_on(path, env))
-    }
-
-    /// Cuts everything that is running: effects under way are in doubt, and the run ends.
-    pub(crate) fn cancel(&mut self, env: &Env<'_>) -> Step {
-        self.stopping = true;
-        let mut cut: Vec<TaskId> = Vec::new();
-        for (path, motion) in std::iter::once((&Path::ROOT, &self.root)).chain(&self.inner) {
-            let Some(scope) = self.folded.scope(path) else { continue };
-            let running = (0..motion.tasks.len()).filter(|index| matches!(motion.tasks[*index], Live::Running { .. }));
-            cut.extend(running.map(|index| scope.task_id(index)));
-        }
-        self.inner.clear();
-        self.take_back(|_| true);
-        self.root.begin_step(self.root.tasks.len());
-        self.root.running = 0;
-        self.at_work = 0;
-        self.doubt_all(&cut, &Doubt::Cancelled, env)?;
-        self.go_on(&Path::ROOT, env)
-    }
-
-    /// What was to be started in these graphs is not.
-    fn take_back(&mut self, of: impl Fn(&Path) -> bool) {
-        self.commands.retain(|command| match command {
-            Command::Start(start) => !of(&start.place.path),
-            Command::Wait { place, .. } => !of(&place.path),
-            Command::Answer { .. } | Command::Abort(_) | Command::End(_) => true,
-        });
     }
 
     /// The wait before a task's next attempt is over.
