@@ -152,18 +152,7 @@ impl Driver {
                 }
             }
             let told = if turn.ended.is_empty() {
-                tokio::select! {
-                    biased;
-                    told = stop.next() => told,
-                    Some(request) = requests.recv() => {
-                        waiters.extend(self.take_request(request)?);
-                        None
-                    }
-                    Some(ended) = tasks.join_next() => {
-                        self.take(ended)?;
-                        None
-                    }
-                }
+                self.wait(&mut stop, &mut requests, &mut tasks, &mut waiters).await?
             } else {
                 // Other tasks of the runtime have their turn now and then.
                 turns = turns.wrapping_add(1);
@@ -183,6 +172,23 @@ impl Driver {
             }
             self.stop(told, &mut why, &mut tasks)?;
         }
+    }
+
+    /// Waits until something happens.
+    async fn wait(
+        &mut self,
+        stop: &mut Stopped,
+        requests: &mut mpsc::UnboundedReceiver<Request>,
+        tasks: &mut JoinSet<Happened>,
+        waiters: &mut Vec<Waiter>,
+    ) -> Result<Option<Stop>, Error> {
+        tokio::select! {
+            biased;
+            told = stop.next() => return Ok(told),
+            Some(request) = requests.recv() => waiters.extend(self.take_request(request)?),
+            Some(ended) = tasks.join_next() => self.take(ended)?,
+        }
+        Ok(None)
     }
 
     /// What all attempts of the run share, and where their requests come in.
