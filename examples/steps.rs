@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ferrata::log::{Entry, Record};
-use ferrata::store::{Append, Appended, Loaded, Pending, RedbStore, Store, ThreadInfo};
+use ferrata::store::{Append, Appended, AtWork, Loaded, Pending, RedbStore, Store, ThreadInfo};
 use ferrata::{
     Answer, Approval, BuildError, Context, END, Graph, IntoNode, NodeError, Outcome, Position, Runner, START, State, ThreadName,
     View,
@@ -216,6 +216,10 @@ impl Store for Halting {
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
         self.inner.delete(thread)
+    }
+
+    fn at_work(&self) -> Option<&AtWork> {
+        self.inner.at_work()
     }
 }
 

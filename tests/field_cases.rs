@@ -273,8 +273,14 @@ async fn f08_two_runs_on_one_thread() {
     }
     let records = one.thread("t").log().await.expect("the log").len();
     // Another runner, while the first one is inside of a slow node.
-    let error = two.thread("t").run(Work::update()).await.expect_err("it is at work");
-    assert_eq!(error.code(), "thread-unfinished");
+    for error in [
+        two.thread("t").run(Work::update()).await.expect_err("it is at work"),
+        two.thread("t").run_once(Work::update()).await.expect_err("it is at work"),
+        two.thread("t").resume().await.expect_err("it is at work"),
+        two.thread("t").update(Work::update(), None).await.expect_err("it is at work"),
+    ] {
+        assert_eq!((error.code(), error.is_busy()), ("thread-busy", true));
+    }
     assert_eq!(one.thread("t").log().await.expect("the log").len(), records);
     open.notify_one();
     let (mut ends, mut busy) = (0, 0);

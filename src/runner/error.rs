@@ -17,7 +17,7 @@ use crate::store::StoreError;
 /// | code | what | the thread |
 /// | --- | --- | --- |
 /// | `thread-name`, `thread-unknown`, `no-store` | the name cannot be used; there is no such thread; the runner keeps none | - |
-/// | `thread-busy`, `thread-moved` | it is running already, here or in another runner | goes on there |
+/// | `thread-busy`, `thread-moved` | it is running already, here or in another runner; somebody else wrote to it meanwhile | goes on there |
 /// | `thread-unfinished`, `thread-waiting`, `in-doubt`, `input`, `no-steps` | new input is refused | as it was |
 /// | `unknown-message` | a message is to be removed that is not there, by an input, an edit or a node | as it was, or can be resumed |
 /// | `question-unknown`, `question-answered`, `question-closed`, `answer-misfit` | an answer is refused | as it was |

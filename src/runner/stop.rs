@@ -11,6 +11,7 @@ use tokio::time::{Sleep, sleep, timeout};
 use super::outcome::Suspension;
 use crate::clock::Timestamp;
 use crate::id::ThreadName;
+use crate::store::{AtWork, Claim};
 
 /// What a run is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +113,7 @@ impl Live {
     }
 
     /// Takes the thread for one run.
-    pub(crate) fn lease(self: &Arc<Self>, thread: &ThreadName) -> Result<(Lease, Stopped), NoLease> {
+    pub(crate) fn lease(self: &Arc<Self>, thread: &ThreadName, at_work: Option<&AtWork>) -> Result<(Lease, Stopped), NoLease> {
         let mut state = self.lock();
         if state.is_closed {
             return Err(NoLease::ShutDown);
@@ -120,12 +121,13 @@ impl Live {
         if state.runs.contains_key(thread) {
             return Err(NoLease::Busy);
         }
+        let claim = at_work.map(|at_work| at_work.claim(thread).ok_or(NoLease::Busy)).transpose()?;
         let (sender, told) = watch::channel(None);
         let stopper = Stopper(sender);
         state.leases += 1;
         let number = state.leases;
         state.runs.insert(thread.clone(), (number, stopper.clone()));
-        let lease = Lease { live: Arc::clone(self), thread: thread.clone(), stopper };
+        let lease = Lease { live: Arc::clone(self), thread: thread.clone(), stopper, claim };
         Ok((lease, Stopped { told, deadline: None, is_open: true }))
     }
 
@@ -177,10 +179,14 @@ pub(crate) struct Lease {
     live: Arc<Live>,
     thread: ThreadName,
     pub(crate) stopper: Stopper,
+    /// What keeps other runners over the same store away.
+    claim: Option<Claim>,
 }
 
 impl Drop for Lease {
     fn drop(&mut self) {
+        // Before anybody is told that the run has ended.
+        self.claim = None;
         self.live.lock().runs.remove(&self.thread);
         self.live.ended.notify_waiters();
     }

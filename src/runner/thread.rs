@@ -250,7 +250,8 @@ impl<S: State> Thread<S> {
     /// Takes the thread for a run, or for an edit.
     fn lease(&self) -> Result<(Lease, Stopped), Error> {
         let name = self.name()?;
-        self.inner.live.lease(name).map_err(|no| match no {
+        let at_work = self.inner.store.as_ref().and_then(|store| store.at_work());
+        self.inner.live.lease(name, at_work).map_err(|no| match no {
             NoLease::Busy => Error::busy(name),
             NoLease::ShutDown => Error::shut_down(name),
         })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Append, Appended, Loaded, Pending, Store, StoreError, ThreadInfo, ThreadStatus};
+use super::{Append, Appended, AtWork, Loaded, Pending, Store, StoreError, ThreadInfo, ThreadStatus};
 use crate::clock::Timestamp;
 use crate::id::{Position, ThreadName};
 use crate::log::{Entry, Record, Snapshot};
@@ -27,6 +27,7 @@ const RECORD_BYTES: u64 = 256;
 pub struct MemoryStore {
     // A plain mutex: it is held for a few instructions and never across an await.
     threads: Mutex<BTreeMap<ThreadName, Kept>>,
+    at_work: AtWork,
 }
 
 #[derive(Debug)]
@@ -115,5 +116,9 @@ impl Store for MemoryStore {
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
         let removed = self.lock().remove(thread).is_some();
         Box::pin(std::future::ready(Ok(removed)))
+    }
+
+    fn at_work(&self) -> Option<&AtWork> {
+        Some(&self.at_work)
     }
 }

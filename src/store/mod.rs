@@ -1,5 +1,6 @@
 //! Where logs are kept: the [`Store`] trait, in memory, and in a redb file.
 
+mod at_work;
 mod memory;
 mod redb;
 
@@ -16,6 +17,8 @@ use crate::id::{Position, ThreadName};
 use crate::log::{CodecError, Entry, Record, Snapshot};
 
 pub use self::redb::RedbStore;
+pub use at_work::AtWork;
+pub(crate) use at_work::Claim;
 pub use memory::MemoryStore;
 
 /// A store's answer that is not there yet.
@@ -45,6 +48,14 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Removes everything of a thread. False if there is no such thread.
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool>;
+
+    /// By what runners over this store, or over clones of it, know that a thread is at work, so that only one of them runs it. A store
+    /// around another one hands on what that one has.
+    ///
+    /// Without it, two runners can both begin to run a thread, nodes included; one of them gets [`StoreError::Moved`] when it appends.
+    fn at_work(&self) -> Option<&AtWork> {
+        None
+    }
 }
 
 /// A store that several runners share.
@@ -83,6 +94,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
         (**self).delete(thread)
+    }
+
+    fn at_work(&self) -> Option<&AtWork> {
+        (**self).at_work()
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use redb::{Database, DatabaseError, StorageError};
 
-use super::{Append, Appended, Loaded, Pending, Store, StoreError, ThreadInfo};
+use super::{Append, Appended, AtWork, Loaded, Pending, Store, StoreError, ThreadInfo};
 use crate::id::{Position, ThreadName};
 use crate::log::Entry;
 use worker::Worker;
@@ -40,6 +40,7 @@ pub struct RedbStore {
     path: Arc<PathBuf>,
     writer: Arc<Worker>,
     reader: Arc<Worker>,
+    at_work: AtWork,
 }
 
 impl RedbStore {
@@ -57,6 +58,7 @@ impl RedbStore {
             writer: Arc::new(Worker::start("ferrata-writer", Arc::clone(&database), Arc::clone(&path))?),
             reader: Arc::new(Worker::start("ferrata-reader", database, Arc::clone(&path))?),
             path,
+            at_work: AtWork::default(),
         })
     }
 
@@ -126,5 +128,9 @@ impl Store for RedbStore {
         let thread = thread.clone();
         // Through the writer, so that it stands in line with the appends.
         Box::pin(self.writer.call(move |database, path| tables::delete(database, path, &thread)))
+    }
+
+    fn at_work(&self) -> Option<&AtWork> {
+        Some(&self.at_work)
     }
 }
