@@ -1,6 +1,6 @@
 //! `peer WORKLOAD none|mem|redb N DIR`: one workload in one process, one JSON line.
 //!
-//! w1: a loop of N steps. w2: N messages of 400 bytes, one a step. w3: N sends in one step. w4: N threads of 10 steps each.
+//! w0: N tasks spawned and awaited one after the other, without the engine: what the machine can do today. w1: a loop of N steps. w2: N messages of 400 bytes, one a step. w3: N sends in one step. w4: N threads of 10 steps each.
 //! A step is one execution of a node. The timed region starts before the first run and ends when the last one returned.
 
 mod workloads;
@@ -47,7 +47,7 @@ pub(crate) fn seconds_since(start: Instant) -> f64 {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [workload, variant, n, dir] = &*arguments else {
-        return Err("usage: peer w1|w2|w3|w4 none|mem|redb N DIR".into());
+        return Err("usage: peer w0|w1|w2|w3|w4 none|mem|redb N DIR".into());
     };
     let (n, dir) = (n.parse::<u64>()?, Path::new(dir));
     std::fs::create_dir_all(dir)?;
@@ -60,11 +60,12 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let measured = runtime.block_on(async move {
         let run = async move {
             match workload_owned.as_str() {
+                "w0" => workloads::spawned(n).await,
                 "w1" => workloads::counter(&variant_owned, n, &dir_owned).await,
                 "w2" => workloads::chat(&variant_owned, n, &dir_owned).await,
                 "w3" => workloads::fan_out(&variant_owned, n, &dir_owned).await,
                 "w4" => workloads::many(&variant_owned, n, &dir_owned).await,
-                other => Err(format!("there is no workload {other}; use w1, w2, w3 or w4").into()),
+                other => Err(format!("there is no workload {other}; use w0, w1, w2, w3 or w4").into()),
             }
             .map_err(|error| error.to_string())
         };

@@ -33,6 +33,17 @@ fn counter_graph() -> Result<Graph<Counter>, BuildError> {
         .build()
 }
 
+/// The yardstick: a task spawned and awaited, N times.
+pub(crate) async fn spawned(n: u64) -> Outcome {
+    let start = now();
+    let mut sum = 0;
+    for number in 0..n {
+        sum += tokio::spawn(async move { number }).await?;
+    }
+    assert_eq!(sum, n * n.saturating_sub(1) / 2);
+    Ok(Measured { steps: n, wall_s: seconds_since(start), first100_us: None, last100_us: None })
+}
+
 pub(crate) async fn counter(variant: &str, n: u64, dir: &Path) -> Outcome {
     let warm = runner(counter_graph()?, "none", dir)?;
     warm.thread("warm").run(Counter::update().limit(20_u64)).await?.done();

@@ -213,6 +213,11 @@ impl<S> fmt::Debug for Node<S> {
 /// # is_node(plan);
 /// # is_node(book);
 /// ```
+///
+/// # Long computations
+///
+/// The first poll of a node is made by the loop of its run, so that a quick node costs little. A node that computes for long before it first waits
+/// holds up the other tasks of the run meanwhile (later tasks of it run beside the loop): hand such work to `tokio::task::spawn_blocking`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a node of a graph over `{S}`",
     label = "not a node",
