@@ -83,17 +83,30 @@ async fn a_task_that_never_called_a_graph_does_not_close_its_question() {
         Ok(Job::update().total(n))
     };
     let inner = graph("inner").node("ask", ask).edge(START, "ask").edge("ask", END).build().expect("the graph is right");
-    let worker = |s: View<Job>, ctx: Context| async move {
-        if s.n == 1 {
-            return Ok(Job::update().push_log("did not ask"));
+    let asked = Arc::new(tokio::sync::Notify::new());
+    let gate = Arc::clone(&asked);
+    let worker = move |s: View<Job>, ctx: Context| {
+        let gate = Arc::clone(&gate);
+        async move {
+            if s.n == 1 {
+                gate.notified().await;
+                return Ok(Job::update().push_log("did not ask"));
+            }
+            let inside = ctx.call::<Job>("inner", Job::update()).await?;
+            Ok(Job::update().push_log(format!("asked: {}", inside.total)))
         }
-        let inside = ctx.call::<Job>("inner", Job::update()).await?;
-        Ok(Job::update().push_log(format!("asked: {}", inside.total)))
     };
     let send = |n: u64| Target::send("worker", json!({"n": n, "total": 0, "log": []}));
     let outer = graph("outer").callable("inner", inner.continued()).node("worker", worker);
     let runner = memory(outer.branch(START, ["worker"], move |_: &Job| Ok(vec![send(0), send(1)])).edge("worker", END));
-    let outcome = runner.thread("t").run(Job::update()).await.expect("it runs");
+    let mut events = runner.thread("t").stream(Job::update()).expect("it starts");
+    while let Some(event) = events.next().await {
+        if matches!(event, ferrata::Event::Asked(_)) {
+            // Only now the other one ends.
+            asked.notify_one();
+        }
+    }
+    let outcome = events.outcome().await.expect("it runs");
     let Outcome::Waiting(questions) = &outcome else { panic!("{outcome:?}") };
     let state = runner.thread("t").answer(questions[0].id, Answer::new(5)).await.expect("it runs").done().expect("it ends");
     assert_eq!(state.log, ["asked: 5", "did not ask"]);

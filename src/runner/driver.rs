@@ -54,6 +54,9 @@ enum Happened {
 /// How many tasks in a row the loop runs itself before it gives way.
 const TURNS_AT_ONCE: u32 = 256;
 
+/// What counts as long for the loop, in milliseconds. The clock tells whole ones, so that a difference of one may be no time at all.
+const LONG_MS: u64 = 2;
+
 /// An attempt that goes on.
 type Attempting = Pin<Box<dyn Future<Output = Happened> + Send>>;
 
@@ -62,7 +65,7 @@ type Attempting = Pin<Box<dyn Future<Output = Happened> + Send>>;
 struct Turn {
     ended: Vec<Happened>,
     began: Option<Timestamp>,
-    /// A millisecond has passed: the rest runs beside the loop.
+    /// It has taken long: the rest runs beside the loop.
     is_over: bool,
 }
 
@@ -75,8 +78,8 @@ impl Turn {
     fn take(&mut self, ended: Happened) -> bool {
         let mut is_heavy = false;
         if let Happened::TaskEnded { cost, at, .. } = &ended {
-            is_heavy = cost.ms > 0;
-            self.is_over |= is_heavy || at.ms_since(*self.began.get_or_insert(*at)) > 0;
+            is_heavy = cost.ms >= LONG_MS;
+            self.is_over |= is_heavy || at.ms_since(*self.began.get_or_insert(*at)) >= LONG_MS;
         }
         self.ended.push(ended);
         is_heavy
