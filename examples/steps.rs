@@ -27,11 +27,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use ferrata::log::{Entry, Record};
-use ferrata::store::{Append, Appended, AtWork, Loaded, Pending, RedbStore, Store, ThreadInfo};
+use ferrata::log::Record;
+use ferrata::store::{
+    Append, Appended, AtWork, Loaded, Pending, Prune, Pruned, Reach, RedbStore, Restore, Store, ThreadInfo, ThreadQuery,
+};
 use ferrata::{
-    Answer, Approval, BuildError, Context, END, Graph, IntoNode, NodeError, Outcome, Position, Runner, START, State, ThreadName,
-    View,
+    Answer, Approval, BuildError, Context, END, Graph, IntoNode, NodeError, Outcome, Runner, START, State, ThreadName, View,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -202,20 +203,24 @@ impl Store for Halting {
         })
     }
 
-    fn load<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, Loaded> {
-        self.inner.load(thread)
+    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
+        self.inner.load(thread, reach)
     }
 
-    fn read<'a>(&'a self, thread: &'a ThreadName, from: Position) -> Pending<'a, Vec<Entry>> {
-        self.inner.read(thread, from)
-    }
-
-    fn threads<'a>(&'a self, after: Option<&'a ThreadName>, limit: usize) -> Pending<'a, Vec<ThreadInfo>> {
-        self.inner.threads(after, limit)
+    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
+        self.inner.threads(query)
     }
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
         self.inner.delete(thread)
+    }
+
+    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
+        self.inner.restore(restore)
+    }
+
+    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
+        self.inner.prune(prune)
     }
 
     fn at_work(&self) -> Option<&AtWork> {

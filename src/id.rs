@@ -80,6 +80,11 @@ impl ThreadName {
         Err(InvalidThreadName { name: name.chars().take(80).collect(), why })
     }
 
+    /// For errors about a name that is damaged.
+    pub(crate) fn unnamed() -> Self {
+        Self("?".into())
+    }
+
     /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -63,7 +63,7 @@
 //!
 //! # Features
 //!
-//! There are none to choose: the crate is the engine and the redb store.
+//! `testing` (off by default): what holds a [`Store`](store::Store) of one's own to its promises, and disks that fail on purpose.
 
 // The derives speak of `::ferrata`, also in this crate's own tests.
 extern crate self as ferrata;
@@ -92,8 +92,8 @@ pub use id::{
 pub use log::{Durability, Question, QuestionKind, Target};
 pub use policy::Retry;
 pub use runner::{
-    Checkpoint, Context, Dep, Effect, Error, Event, Events, FromTask, Inside, Mode, Outcome, Runner, ShutDown, Suspension,
-    Thread, ThreadState,
+    Checked, Checkpoint, Context, Dep, Effect, Error, Event, Events, FromTask, Inside, Keep, Mode, Outcome, Runner, ShutDown,
+    Suspension, Thread, ThreadState,
 };
 pub use state::{State, StaticState, View};
 

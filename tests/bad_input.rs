@@ -10,8 +10,8 @@ mod support {
 use std::path::Path;
 use std::process::Command;
 
-use ferrata::store::{RedbStore, Store, StoreError};
-use ferrata::{END, Error, Graph, NodeError, Position, Runner, START, State, StaticState, ThreadName, View};
+use ferrata::store::{Reach, RedbStore, Store, StoreError};
+use ferrata::{END, Error, Graph, NodeError, Runner, START, State, StaticState, ThreadName, View};
 use redb::{Database, ReadableTable, TableDefinition};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -179,7 +179,7 @@ async fn a_state_of_another_shape_is_an_error_that_shows_both() {
 
 async fn records(path: &Path) -> Vec<ferrata::log::Entry> {
     let store = RedbStore::open(path).expect("a store");
-    store.read(&ThreadName::new("t").expect("a name"), Position(0)).await.expect("the log")
+    store.load(&ThreadName::new("t").expect("a name"), Reach::Whole).await.expect("the log").entries
 }
 
 #[tokio::test]

@@ -9,7 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use ferrata::log::{Record, Source};
 use ferrata::state::{Change, Op};
-use ferrata::store::{Append, Appended, Loaded, MemoryStore, Pending, Store, ThreadInfo};
+use ferrata::store::{
+    Append, Appended, Loaded, MemoryStore, Pending, Prune, Pruned, Reach, Restore, Store, ThreadInfo, ThreadQuery,
+};
 use ferrata::{
     Ask, Context, Durability, END, Graph, NodeError, Path, Position, QuestionId, Runner, START, State, ThreadName, View,
 };
@@ -31,20 +33,24 @@ impl Store for Told {
         self.store.append(append)
     }
 
-    fn load<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, Loaded> {
-        self.store.load(thread)
+    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
+        self.store.load(thread, reach)
     }
 
-    fn read<'a>(&'a self, thread: &'a ThreadName, from: Position) -> Pending<'a, Vec<ferrata::log::Entry>> {
-        self.store.read(thread, from)
-    }
-
-    fn threads<'a>(&'a self, after: Option<&'a ThreadName>, limit: usize) -> Pending<'a, Vec<ThreadInfo>> {
-        self.store.threads(after, limit)
+    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
+        self.store.threads(query)
     }
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
         self.store.delete(thread)
+    }
+
+    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
+        self.store.restore(restore)
+    }
+
+    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
+        self.store.prune(prune)
     }
 }
 

@@ -11,7 +11,9 @@ use std::time::Duration;
 use ferrata::clock::{ManualClock, Timestamp};
 use ferrata::log::Record;
 use ferrata::state::Message;
-use ferrata::store::{Append, Appended, Loaded, MemoryStore, Pending, Store, ThreadInfo};
+use ferrata::store::{
+    Append, Appended, Loaded, MemoryStore, Pending, Prune, Pruned, Reach, Restore, Store, ThreadInfo, ThreadQuery,
+};
 use ferrata::{
     Answer, Ask, Context, Durability, END, Graph, IntoNode, NodeError, Outcome, Position, Retry, Runner, START, State,
     ThreadName, View,
@@ -144,17 +146,24 @@ impl Store for Kept {
         self.appends.lock().expect("not poisoned").push(append.records.clone());
         self.inner.append(append)
     }
-    fn load<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, Loaded> {
-        self.inner.load(thread)
+    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
+        self.inner.load(thread, reach)
     }
-    fn read<'a>(&'a self, thread: &'a ThreadName, from: Position) -> Pending<'a, Vec<ferrata::log::Entry>> {
-        self.inner.read(thread, from)
+
+    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
+        self.inner.threads(query)
     }
-    fn threads<'a>(&'a self, after: Option<&'a ThreadName>, limit: usize) -> Pending<'a, Vec<ThreadInfo>> {
-        self.inner.threads(after, limit)
-    }
+
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
         self.inner.delete(thread)
+    }
+
+    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
+        self.inner.restore(restore)
+    }
+
+    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
+        self.inner.prune(prune)
     }
 }
 

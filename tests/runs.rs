@@ -8,11 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use ferrata::log::{Entry, Record, Source};
-use ferrata::store::{Append, Appended, Loaded, MemoryStore, Pending, RedbStore, Store, ThreadInfo, ThreadStatus};
+use ferrata::log::{Record, Source};
+use ferrata::store::{
+    Append, Appended, Loaded, MemoryStore, Pending, Prune, Pruned, Reach, RedbStore, Restore, Store, ThreadInfo, ThreadQuery,
+    ThreadStatus,
+};
 use ferrata::{
-    Class, Context, END, Error, Event, Graph, GraphBuilder, IntoNode, NodeError, Outcome, Position, Retry, Route, Runner, START,
-    State, ThreadName, View,
+    Class, Context, END, Error, Event, Graph, GraphBuilder, IntoNode, NodeError, Outcome, Retry, Route, Runner, START, State,
+    ThreadName, View,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -349,20 +352,24 @@ impl Store for Apart {
         self.0.append(append)
     }
 
-    fn load<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, Loaded> {
-        self.0.load(thread)
+    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
+        self.0.load(thread, reach)
     }
 
-    fn read<'a>(&'a self, thread: &'a ThreadName, from: Position) -> Pending<'a, Vec<Entry>> {
-        self.0.read(thread, from)
-    }
-
-    fn threads<'a>(&'a self, after: Option<&'a ThreadName>, limit: usize) -> Pending<'a, Vec<ThreadInfo>> {
-        self.0.threads(after, limit)
+    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
+        self.0.threads(query)
     }
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
         self.0.delete(thread)
+    }
+
+    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
+        self.0.restore(restore)
+    }
+
+    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
+        self.0.prune(prune)
     }
 }
 
@@ -506,9 +513,9 @@ async fn threads_are_apart_and_listed() {
         runner.thread(name).run(Work::update().limit(limit)).await.expect("it runs").done().expect("it ends");
     }
     let names = |infos: Vec<ferrata::store::ThreadInfo>| infos.into_iter().map(|i| i.name.to_string()).collect::<Vec<_>>();
-    assert_eq!(names(runner.threads(None, 10).await.expect("a list")), ["a:b", "t1", "t10"]);
-    let page = runner.threads(None, 2).await.expect("a page");
-    assert_eq!(names(runner.threads(Some(&page[1].name), 2).await.expect("the next")), ["t10"]);
+    assert_eq!(names(runner.threads(ThreadQuery::new()).await.expect("a list")), ["a:b", "t1", "t10"]);
+    let page = runner.threads(ThreadQuery::new().limit(2)).await.expect("a page");
+    assert_eq!(names(runner.threads(ThreadQuery::new().limit(2).after(&page[1])).await.expect("the next")), ["t10"]);
     assert!(runner.thread("t1").delete().await.expect("it is deleted"));
     assert!(!runner.thread("t1").delete().await.expect("there is none"));
     assert_eq!(runner.thread("t10").state().await.expect("it is readable").values.n, 10);

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ferrata::log::{Doubt, Entry, Record};
-use ferrata::store::{MemoryStore, ThreadStatus};
+use ferrata::store::{MemoryStore, ThreadQuery, ThreadStatus};
 use ferrata::{
     Answer, Ask, Context, Durability, END, Event, Graph, IntoNode, Mode, Next, Node, NodeError, Outcome, Retry, Runner, START,
     Suspension, Target, View,
@@ -276,7 +276,7 @@ async fn an_answer_to_a_question_inside_finds_everything_as_it_was_after_a_resta
             assert_eq!(state.tasks[0].questions[0].id, id, "{what}");
             let path = state.questions[0].task.path.to_string();
             assert!(path.starts_with("child@2") && path.matches('/').count() == 1 + usize::from(deep), "{what}: {path}");
-            assert_eq!(runner.threads(None, 9).await.unwrap()[0].status, ThreadStatus::Waiting, "{what}");
+            assert_eq!(runner.threads(ThreadQuery::new()).await.unwrap()[0].status, ThreadStatus::Waiting, "{what}");
             assert_eq!(asked(thread.resume().await)[0].id, id, "{what}");
             assert_eq!(world.began(), if deep { "before m1 c1 ask" } else { "before c1 ask" }, "{what}");
             let state = done(thread.answer(id, Answer::new(5)).await);

@@ -12,7 +12,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use ferrata::log::{Record, Source};
-use ferrata::store::{MemoryStore, RedbStore, Store};
+use ferrata::store::{MemoryStore, Reach, RedbStore, Store};
 use ferrata::{Answer, Durability, END, Graph, Position, Runner, START, Target, ThreadName, View};
 use support::nested::*;
 
@@ -143,7 +143,7 @@ async fn a_snapshot_in_the_middle_of_a_graph_inside_is_what_the_log_says() {
         };
         let questions = asked(at(dir.path(), graph()).thread("t").run(input()).await);
         let store = RedbStore::open(dir.path().join("s.redb")).unwrap();
-        let loaded = store.load(&ThreadName::new("t").unwrap()).await.unwrap();
+        let loaded = store.load(&ThreadName::new("t").unwrap(), Reach::Newest).await.unwrap();
         assert!(loaded.snapshot.is_some() && loaded.entries.len() < 60, "{way:?}: {} records behind it", loaded.entries.len());
         drop(store);
         let runner = at(dir.path(), graph());

@@ -7,6 +7,7 @@ use super::fold::{FoldError, Folded};
 use super::question::Question;
 use super::record::{Entry, Record, RunOutcome};
 use super::scope::Scope;
+use crate::clock::Timestamp;
 use crate::id::{NodeName, Path, Position, QuestionId, TaskId};
 
 /// A task of a step, as it stands or as it was recorded.
@@ -25,26 +26,28 @@ pub struct TaskState {
 #[derive(Clone, Debug)]
 pub(crate) struct Seen {
     pub(crate) position: Position,
+    pub(crate) at: Timestamp,
     pub(crate) scope: Scope,
     pub(crate) tasks: Vec<TaskState>,
     /// Whether another checkpoint comes before it in its line.
     pub(crate) parent: bool,
 }
 
-/// All checkpoints of the graph at `path`, in the order in which they were written. `entries` are all records of the thread.
+/// All checkpoints of the graph at `path`, in the order in which they were written. `base` is the fold of
+/// what stands before `entries`, and these go to the end of the log.
 ///
 /// Holds the state of each checkpoint: it costs as much as all of them together.
-pub(crate) fn history(fresh: Folded, entries: &[Entry], path: &Path) -> Result<Vec<Seen>, FoldError> {
+pub(crate) fn history(base: Folded, entries: &[Entry], path: &Path) -> Result<Vec<Seen>, FoldError> {
     let mut seen: Vec<Seen> = Vec::new();
     // The checkpoints of all graphs, since the line can be forked at each, with the one of this graph that is the newest there.
     let mut places: HashMap<Position, (Folded, Option<usize>)> = HashMap::new();
     let forked: HashSet<Position> = entries.iter().filter_map(|entry| Some(entry.record.forked()?.parent)).collect();
-    let mut folded = fresh;
+    let mut folded = base;
     // What a task asks next takes the place of what was answered.
     let mut answered: HashSet<QuestionId> = HashSet::new();
     // The checkpoint that the records are about.
     let mut current: Option<usize> = None;
-    for Entry { position, record } in entries {
+    for Entry { position, at, record } in entries {
         if let Record::Forked(forked) = record {
             let misplaced = FoldError::Misplaced { position: *position, what: "forked" };
             (folded, current) = places.get(&forked.parent).cloned().ok_or(misplaced)?;
@@ -59,7 +62,7 @@ pub(crate) fn history(fresh: Folded, entries: &[Entry], path: &Path) -> Result<V
                 let Some(scope) = folded.scope(path).cloned() else { continue };
                 let tasks = (0..scope.facts.tasks.len()).map(|index| scope.task_id(index));
                 let tasks = tasks.map(|task| TaskState { task, questions: Vec::new(), error: None }).collect();
-                seen.push(Seen { position: *position, scope, tasks, parent: current.is_some() });
+                seen.push(Seen { position: *position, at: *at, scope, tasks, parent: current.is_some() });
                 current = Some(seen.len() - 1);
             }
             // Its caller's step is merged: another call begins anew.

@@ -4,8 +4,10 @@
 //! stored is described in the module [`mod@format`].
 
 pub(crate) mod codec;
+mod export;
 pub(crate) mod fold;
 mod history;
+pub(crate) mod large;
 mod line;
 mod parts;
 mod question;
@@ -19,11 +21,13 @@ mod squash;
 pub mod format {}
 
 pub use codec::{CodecError, RECORD_VERSION};
+pub use export::ExportError;
+pub(crate) use export::Exported;
 pub use fold::FoldError;
 pub(crate) use fold::{EffectStatus, Folded, Journal};
 pub use history::TaskState;
 pub(crate) use history::{Seen, history};
-pub(crate) use line::fold_line;
+pub(crate) use line::{cut, fold_line};
 pub use parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
 pub(crate) use question::QuestionSpec;
 pub use question::{Question, QuestionKind};

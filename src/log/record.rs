@@ -408,6 +408,8 @@ pub struct RunEnded {
 pub struct Entry {
     /// Its number in the log.
     pub position: Position,
+    /// When it was appended, by the clock of the runner that did. The order of a log is that of its positions, never of its times.
+    pub at: Timestamp,
     /// The record.
     pub record: Record,
 }

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::fold::{Facts, FoldError, Folded};
+use super::record::Opened;
 use super::scope::{Scope, ScopeFacts};
 use crate::id::{Path, Position};
 use crate::state::{Schema, StateError, StateKind};
@@ -60,6 +61,10 @@ impl Snapshot {
     /// The schema that the thread began with.
     pub(crate) fn schema(&self) -> Option<Schema> {
         self.facts.opened.as_ref().map(|opened| opened.schema.clone())
+    }
+
+    pub(crate) fn opened_mut(&mut self) -> Option<&mut Opened> {
+        self.facts.opened.as_mut()
     }
 
     pub(crate) fn restore(self, kind: &Arc<StateKind>) -> Result<Folded, FoldError> {

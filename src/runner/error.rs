@@ -4,10 +4,10 @@ use std::fmt;
 
 use crate::error::{Class, Failure};
 use crate::id::{InvalidThreadName, NodeName, Path, Position, QuestionId, ThreadName};
-use crate::log::{CloseReason, Closed, FoldError};
+use crate::log::{CloseReason, Closed, ExportError, FoldError};
 use crate::machine::{AnswerRefusal, EditRefusal, Refusal, RunFailure};
 use crate::state::{Schema, StateError, ValueError};
-use crate::store::StoreError;
+use crate::store::{StoreError, ThreadStatus};
 
 /// What went wrong with a run or a question to a thread.
 ///
@@ -17,6 +17,7 @@ use crate::store::StoreError;
 /// | code | what | the thread |
 /// | --- | --- | --- |
 /// | `thread-name`, `thread-unknown`, `no-store` | the name cannot be used; there is no such thread; the runner keeps none | - |
+/// | `thread-exists`, `export` | a copy or an import would overwrite a thread; lines are no export | as it was |
 /// | `thread-busy`, `thread-moved` | it is running already, here or in another runner; somebody else wrote to it meanwhile | goes on there |
 /// | `thread-unfinished`, `thread-waiting`, `in-doubt`, `input`, `no-steps` | new input is refused | as it was |
 /// | `unknown-message` | a message is to be removed that is not there, by an input, an edit or a node | as it was, or can be resumed |
@@ -64,6 +65,16 @@ enum Kind {
     Shape { thread: ThreadName, stored: String, known: String, source: StateError },
     #[error("thread \"{thread}\" belongs to graph \"{found}\", not to \"{expected}\"; use another thread name or another store")]
     OtherGraph { thread: ThreadName, found: String, expected: String },
+    #[error("there is a thread \"{thread}\" already; delete it first, or use another name")]
+    Exists { thread: ThreadName },
+    #[error("thread \"{thread}\" was forked from a checkpoint that is not in its log; restore the store from a copy")]
+    ForkedFromNowhere { thread: ThreadName },
+    #[error("thread \"{thread}\": the snapshot at {at} is not what its records yield; restore the store from a copy", at = .at.0)]
+    OtherSnapshot { thread: ThreadName, at: Position },
+    #[error("thread \"{thread}\" is listed as {listed:?}, and its records say {told:?}; export and import it")]
+    OtherStatus { thread: ThreadName, listed: ThreadStatus, told: ThreadStatus },
+    #[error(transparent)]
+    Export(#[from] ExportError),
     #[error("there is no thread \"{thread}\"; run it with an input first")]
     UnknownThread { thread: ThreadName },
     #[error("thread \"{thread}\" is already running in this process; wait for that run, or use another thread")]
@@ -123,6 +134,25 @@ impl Error {
 
     pub(crate) fn unknown_thread(thread: &ThreadName) -> Self {
         Self::of(Kind::UnknownThread { thread: thread.clone() })
+    }
+
+    pub(crate) fn restore(thread: &ThreadName, error: StoreError) -> Self {
+        match error {
+            StoreError::Moved { .. } => Self::of(Kind::Exists { thread: thread.clone() }),
+            error => error.into(),
+        }
+    }
+
+    pub(crate) fn forked_from_nowhere(thread: &ThreadName) -> Self {
+        Self::of(Kind::ForkedFromNowhere { thread: thread.clone() })
+    }
+
+    pub(crate) fn other_snapshot(thread: &ThreadName, at: Position) -> Self {
+        Self::of(Kind::OtherSnapshot { thread: thread.clone(), at })
+    }
+
+    pub(crate) fn other_status(thread: &ThreadName, listed: ThreadStatus, told: ThreadStatus) -> Self {
+        Self::of(Kind::OtherStatus { thread: thread.clone(), listed, told })
     }
 
     pub(crate) fn busy(thread: &ThreadName) -> Self {
@@ -204,7 +234,11 @@ impl Error {
             Kind::Name(_) => "thread-name",
             Kind::Store(StoreError::Moved { .. }) => "thread-moved",
             Kind::Store(_) => "store",
-            Kind::Damaged { .. } => "log-damaged",
+            Kind::Damaged { .. } | Kind::ForkedFromNowhere { .. } | Kind::OtherSnapshot { .. } | Kind::OtherStatus { .. } => {
+                "log-damaged"
+            }
+            Kind::Exists { .. } => "thread-exists",
+            Kind::Export(_) => "export",
             Kind::Shape { .. } => "state-shape",
             Kind::OtherGraph { .. } => "other-graph",
             Kind::UnknownThread { .. } => "thread-unknown",

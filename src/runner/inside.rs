@@ -87,13 +87,13 @@ impl<S: State, T: State> Inside<S, T> {
     ///
     /// As [`state`](Self::state); but the last one that was at work is enough.
     pub async fn history(&self) -> Result<Vec<Checkpoint<T>>, Error> {
-        let (name, log) = (self.thread.name()?, self.thread.log().await?);
+        let (name, (base, log)) = (self.thread.name()?, self.thread.whole().await?);
         let path = match &self.place {
             Place::Path(path) => path.clone(),
             Place::Nodes(nodes) => last_at(&log, nodes).ok_or_else(|| Error::no_subgraph(name, &self.place))?,
         };
         self.check_type(&path)?;
-        let seen = history(self.thread.fresh(), &log, &path).map_err(|error| Error::damaged(name, error))?;
+        let seen = history(base, &log, &path).map_err(|error| Error::damaged(name, error))?;
         Ok(checkpoints(seen))
     }
 
@@ -197,10 +197,11 @@ fn task_state(folded: &Folded, scope: &Scope, index: usize) -> TaskState {
 
 /// Checkpoints as they are shown, newest first.
 pub(super) fn checkpoints<T: State>(seen: Vec<Seen>) -> Vec<Checkpoint<T>> {
-    let checkpoint = |Seen { position, scope, tasks, parent }: Seen| {
+    let checkpoint = |Seen { position, at, scope, tasks, parent }: Seen| {
         let head = scope.facts.head?;
         Some(Checkpoint {
             position,
+            at,
             branch: scope.facts.branch,
             step: head.step,
             source: head.source,

@@ -1,7 +1,9 @@
 //! Appends a run's records to the store, in order, at the position where the log is believed to end.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 
 use super::error::Error;
@@ -9,7 +11,7 @@ use crate::clock::Clock;
 use crate::id::{Position, ThreadName};
 use crate::log::{Durability, Folded, Record, RunOutcome, Snapshot, SnapshotMeter};
 use crate::machine::Machine;
-use crate::store::{Append, Appended, Store, StoreError, ThreadStatus};
+use crate::store::{Append, Appended, Block, Prune, Store, StoreError, ThreadStatus};
 
 pub(crate) struct Keeper {
     pub(crate) store: Option<Arc<dyn Store>>,
@@ -19,6 +21,12 @@ pub(crate) struct Keeper {
     /// Where the log ends.
     pub(crate) position: Position,
     pub(crate) meter: SnapshotMeter,
+    /// Whether this is a task of its own on a runtime whose other workers take over when one blocks.
+    pub(crate) may_block: bool,
+    /// How many checkpoints to keep at least; all of them if nothing is said.
+    pub(crate) keep_last: Option<u64>,
+    /// The snapshots that were written here and are still stored, each with the checkpoints made since.
+    pub(crate) snapshots: VecDeque<(Position, u64)>,
     /// An append that nobody waits for yet. There is one at most, so that one step may be lost and no more.
     pub(crate) behind: Option<JoinHandle<Result<Appended, StoreError>>>,
 }
@@ -29,13 +37,37 @@ impl Keeper {
         self.settle().await?;
         let Some(store) = self.store.clone().filter(|_| !records.is_empty()) else { return Ok(()) };
         let append = self.unit(machine, records)?;
+        self.count(&append);
         self.position.0 += append.records.len() as u64;
         if wait {
-            let appended = store.append(append).await?;
+            let appended = now(&*store, append, self.may_block).await?;
             self.meter.appended(appended.record_bytes, appended.snapshot_bytes);
+            self.forget(&*store).await
         } else {
             self.behind = Some(tokio::spawn(async move { store.append(append).await }));
+            Ok(())
         }
+    }
+
+    /// Takes note of checkpoints and snapshots, where old ones are to go.
+    fn count(&mut self, append: &Append) {
+        if self.keep_last.is_none() {
+            return;
+        }
+        let is_checkpoint = |record: &&Record| record.checkpoint().is_some_and(|path| path.is_root());
+        let checkpoints = append.records.iter().filter(is_checkpoint).count() as u64;
+        self.snapshots.iter_mut().for_each(|(_, since)| *since += checkpoints);
+        self.snapshots.extend(append.snapshot.as_ref().map(|snapshot| (snapshot.position(), 0)));
+    }
+
+    /// Removes what is older than the checkpoints to keep, up to the newest snapshot that allows it.
+    async fn forget(&mut self, store: &dyn Store) -> Result<(), Error> {
+        let Some(keep) = self.keep_last else { return Ok(()) };
+        let Some(newest) = self.snapshots.iter().rposition(|(_, since)| *since >= keep) else { return Ok(()) };
+        let (before, _) = self.snapshots[newest];
+        self.snapshots.drain(..=newest);
+        let (thread, expected) = (self.thread.clone(), self.position);
+        store.prune(Prune { thread, before, base: None, expected }).await?;
         Ok(())
     }
 
@@ -58,6 +90,20 @@ impl Keeper {
         let (thread, expected) = (self.thread.clone(), self.position);
         Ok(Append { thread, expected, records, snapshot, status: status(folded), at: self.clock.now() })
     }
+}
+
+/// Appends, on this thread if the store can do that: a worker of the runtime may block where others take over its tasks.
+async fn now(store: &dyn Store, append: Append, may_block: bool) -> Result<Appended, StoreError> {
+    let block: Block<'_> = &|act| tokio::task::block_in_place(act);
+    match store.append_here(append, may_block.then_some(block)) {
+        Ok(appended) => appended,
+        Err(append) => store.append(append).await,
+    }
+}
+
+/// Whether a task of this runtime may block. Only one that was spawned: others may run where it is forbidden.
+pub(crate) fn spawned_may_block() -> bool {
+    Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
 }
 
 /// What a thread is doing, as its records tell.

@@ -17,6 +17,7 @@ mod stream;
 mod subgraph;
 mod task;
 mod thread;
+mod upkeep;
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,9 +25,8 @@ use std::time::Duration;
 
 use crate::clock::{Clock, SystemClock};
 use crate::graph::{Graph, Shape};
-use crate::id::ThreadName;
 use crate::state::State;
-use crate::store::{Store, ThreadInfo};
+use crate::store::{Store, ThreadInfo, ThreadQuery};
 use dependency::Dependencies;
 use stop::Live;
 use subgraph::Runnables;
@@ -41,6 +41,7 @@ pub use outcome::{Checkpoint, Outcome, Suspension, ThreadState};
 pub use stop::ShutDown;
 pub use stream::{Event, Events, Mode};
 pub use thread::Thread;
+pub use upkeep::{Checked, Keep};
 
 /// Runs threads of one graph over one store. Clones share both.
 ///
@@ -143,10 +144,13 @@ impl<S: State> Runner<S> {
         &self.inner.graph
     }
 
-    /// Threads in the order of their names, at most `limit`, those after `after` if it is given.
-    pub async fn threads(&self, after: Option<&ThreadName>, limit: usize) -> Result<Vec<ThreadInfo>, Error> {
-        let store = self.inner.store.as_ref().ok_or_else(|| Error::no_store("list threads"))?;
-        Ok(store.threads(after, limit).await?)
+    /// The threads that are asked for, of all graphs that share the store.
+    pub async fn threads(&self, query: ThreadQuery) -> Result<Vec<ThreadInfo>, Error> {
+        Ok(self.store("list threads")?.threads(&query).await?)
+    }
+
+    fn store(&self, what: &'static str) -> Result<&Arc<dyn Store>, Error> {
+        self.inner.store.as_ref().ok_or_else(|| Error::no_store(what))
     }
 }
 

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use super::error::Error;
 use super::thread::Thread;
-use crate::id::{Position, ThreadName};
+use crate::id::ThreadName;
 use crate::log::{Entry, FoldError, Folded, Record, Snapshot, SnapshotMeter, fold_line};
 use crate::state::{Schema, State};
-use crate::store::Loaded;
+use crate::store::{Loaded, Reach};
 
 /// A thread as it was read: its fold, where its log ends, and how much stands behind the last snapshot.
 pub(super) struct Opened {
@@ -20,43 +20,53 @@ impl<S: State> Thread<S> {
         Folded::new(Arc::clone(&self.inner.shape().kind))
     }
 
-    /// Reads the thread: the newest snapshot, and what follows it.
+    /// Reads the thread: the newest snapshot of the line that is asked for, and what follows it.
     pub(super) async fn open(&self) -> Result<Opened, Error> {
         let name = self.name()?;
         let Some(store) = &self.inner.store else {
             return Ok(Opened { folded: self.fresh(), meter: SnapshotMeter::default() });
         };
-        let Loaded { snapshot, snapshot_bytes, entries, record_bytes } = store.load(name).await?;
-        if self.options.at.is_some() || entries.iter().any(|entry| matches!(entry.record, Record::Forked(_))) {
-            // The line leads through what the snapshot leaves out.
-            return self.open_line(&store.read(name, Position(0)).await?, SnapshotMeter::new(record_bytes, snapshot_bytes));
+        let loaded = store.load(name, self.options.at.map_or(Reach::Newest, Reach::Before)).await?;
+        if let Some(opened) = self.open_line(loaded)? {
+            return Ok(opened);
         }
-        let stored = snapshot.as_ref().and_then(Snapshot::schema).or_else(|| entries.first().and_then(schema_of));
-        let folded = self.accept(self.fold(snapshot, &entries), stored.as_ref())?;
-        Ok(Opened { folded, meter: SnapshotMeter::new(record_bytes, snapshot_bytes) })
+        // The line leads through what the snapshot leaves out.
+        self.open_whole(store.load(name, Reach::Whole).await?)
     }
 
-    /// Reads the line that leads to the chosen checkpoint, or to the end of the log.
-    fn open_line(&self, entries: &[Entry], meter: SnapshotMeter) -> Result<Opened, Error> {
-        let name = self.name()?;
+    /// Reads a thread of which all records are there.
+    pub(super) fn open_whole(&self, loaded: Loaded) -> Result<Opened, Error> {
+        self.open_line(loaded)?.map_or_else(|| Err(Error::forked_from_nowhere(self.name()?)), Ok)
+    }
+
+    /// Reads the line that leads to the chosen checkpoint, or to the end of the log; nothing if it leads through records that were not loaded.
+    fn open_line(&self, loaded: Loaded) -> Result<Option<Opened>, Error> {
+        let Loaded { snapshot, snapshot_bytes, entries, record_bytes } = loaded;
         if let Some(at) = self.options.at {
-            let record = usize::try_from(at.0).ok().and_then(|at| entries.get(at)).map(|entry| &entry.record);
-            if record.and_then(Record::checkpoint).is_none() {
-                return Err(Error::no_checkpoint(name, at));
+            let chosen = entries.iter().find(|entry| entry.position == at).and_then(|entry| entry.record.checkpoint());
+            if chosen.is_none() {
+                return Err(Error::no_checkpoint(self.name()?, at));
             }
         }
-        let folded =
-            self.accept(fold_line(self.fresh(), entries, self.options.at), entries.first().and_then(schema_of).as_ref())?;
-        Ok(Opened { folded, meter })
+        let stored = snapshot.as_ref().and_then(Snapshot::schema).or_else(|| entries.first().and_then(schema_of));
+        let base = self.base(snapshot);
+        let line = base.and_then(|base| fold_line(base, &entries, self.options.at)).transpose();
+        let Some(line) = line else { return Ok(None) };
+        let meter = SnapshotMeter::new(record_bytes, snapshot_bytes);
+        Ok(Some(Opened { folded: self.accept(line, stored.as_ref())?, meter }))
     }
 
-    fn fold(&self, snapshot: Option<Snapshot>, entries: &[Entry]) -> Result<Folded, FoldError> {
-        let mut folded = match snapshot {
-            Some(snapshot) => snapshot.restore(&self.inner.shape().kind)?,
-            None => self.fresh(),
-        };
-        entries.iter().try_for_each(|entry| folded.fold(&entry.record))?;
-        Ok(folded)
+    /// What stands before the records that were loaded.
+    pub(super) fn base(&self, snapshot: Option<Snapshot>) -> Result<Folded, FoldError> {
+        snapshot.map_or_else(|| Ok(self.fresh()), |snapshot| snapshot.restore(&self.inner.shape().kind))
+    }
+
+    /// All records that are kept, and what stands before them.
+    pub(super) async fn whole(&self) -> Result<(Folded, Vec<Entry>), Error> {
+        let (name, store) = (self.name()?, self.store("read the history")?);
+        let loaded = store.load(name, Reach::Whole).await?;
+        let base = self.base(loaded.snapshot).map_err(|error| Error::damaged(name, error))?;
+        Ok((base, loaded.entries))
     }
 
     /// Accepts what was read if it fits this program's state and graph.

@@ -28,6 +28,7 @@ pub(crate) struct Options {
     /// The checkpoint to go on from, instead of the newest.
     pub(crate) at: Option<Position>,
     pub(crate) durability: Durability,
+    pub(crate) keep_last: Option<u64>,
 }
 
 impl Default for Options {
@@ -42,6 +43,7 @@ impl Default for Options {
             pauses: None,
             at: None,
             durability: Durability::Step,
+            keep_last: None,
         }
     }
 }
@@ -124,6 +126,15 @@ impl<S> Thread<S> {
     /// When the steps of runs through this handle are stored. Without this, before anything follows from them.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.options.durability = durability;
+        self
+    }
+
+    /// Lets runs through this handle forget history as they go: at least the last `checkpoints` are kept, and older ones are removed as snapshots make
+    /// that free, so that what the thread takes does not grow with its history. Open questions and the newest state always stay. All are kept if not set.
+    ///
+    /// [`prune`](Self::prune) removes exactly what it is told to.
+    pub fn keep_last(mut self, checkpoints: usize) -> Self {
+        self.options.keep_last = Some(checkpoints.max(1) as u64);
         self
     }
 }

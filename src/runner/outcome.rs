@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::clock::Timestamp;
 use crate::id::{BranchId, NodeName, Position, StepNumber};
 use crate::log::{Question, Source, TaskState};
 use crate::state::View;
@@ -131,6 +132,8 @@ pub struct ThreadState<S> {
 pub struct Checkpoint<S> {
     /// Where it stands in the log.
     pub position: Position,
+    /// When it was recorded. Checkpoints are in the order of their positions, whatever the clock said.
+    pub at: Timestamp,
     /// The line of history.
     pub branch: BranchId,
     /// Its number.

@@ -1,6 +1,6 @@
 //! The handle to a thread: what a program does with it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::Inner;
 use super::dependency::Dependencies;
 use super::driver::Driver;
 use super::error::Error;
-use super::keeper::Keeper;
+use super::keeper::{Keeper, spawned_may_block};
 use super::open::Opened;
 use super::options::Options;
 use super::outcome::{Checkpoint, Outcome, Suspension, ThreadState};
@@ -20,11 +20,11 @@ use super::spans::{self, Spans};
 use super::stop::{Lease, NoLease, Stop, Stopped, Stopper};
 use super::stream::{Announcer, Events, Told};
 use crate::graph::Answer;
-use crate::id::{InvalidThreadName, NodeName, Path, Position, QuestionId, ThreadName};
+use crate::id::{InvalidThreadName, NodeName, Path, QuestionId, ThreadName};
 use crate::log::{Entry, Folded, Question, Record, Report, history};
 use crate::machine::{Begin, Ending, GivenAnswer, Machine};
 use crate::state::{State, StateKind, Update, View};
-use crate::store::Store;
+use crate::store::{Reach, Store};
 
 /// A handle to a thread: what persists, one conversation or one piece of work.
 ///
@@ -36,7 +36,7 @@ use crate::store::Store;
 #[must_use]
 pub struct Thread<S> {
     pub(super) inner: Arc<Inner<S>>,
-    name: Result<ThreadName, InvalidThreadName>,
+    pub(super) name: Result<ThreadName, InvalidThreadName>,
     pub(super) options: Options,
     dependencies: Dependencies,
 }
@@ -197,16 +197,17 @@ impl<S: State> Thread<S> {
         Ok(self.open().await?.folded.facts.questions)
     }
 
-    /// All checkpoints, newest first. Costs as much as the thread's whole history.
+    /// All checkpoints that are kept, newest first. Costs as much as the thread's whole history.
     pub async fn history(&self) -> Result<Vec<Checkpoint<S>>, Error> {
         let name = self.name()?;
-        let seen = history(self.fresh(), &self.log().await?, &Path::ROOT).map_err(|error| Error::damaged(name, error))?;
+        let (base, entries) = self.whole().await?;
+        let seen = history(base, &entries, &Path::ROOT).map_err(|error| Error::damaged(name, error))?;
         Ok(super::inside::checkpoints(seen))
     }
 
-    /// Every record of the thread, in order; none if there is no such thread.
+    /// Every record of the thread that is kept, in order; none if there is no such thread.
     pub async fn log(&self) -> Result<Vec<Entry>, Error> {
-        Ok(self.store("read the log")?.read(self.name()?, Position(0)).await?)
+        Ok(self.store("read the log")?.load(self.name()?, Reach::Whole).await?.entries)
     }
 
     /// What the thread cost, by node.
@@ -238,7 +239,7 @@ impl<S: State> Thread<S> {
         Ok(Begin::Input { changes: input.into().into_changes()?, supersede: self.options.supersede || self.options.at.is_some() })
     }
 
-    fn store(&self, what: &'static str) -> Result<&Arc<dyn Store>, Error> {
+    pub(super) fn store(&self, what: &'static str) -> Result<&Arc<dyn Store>, Error> {
         self.inner.store.as_ref().ok_or_else(|| Error::no_store(what))
     }
 
@@ -248,7 +249,7 @@ impl<S: State> Thread<S> {
     }
 
     /// Takes the thread for a run, or for an edit.
-    fn lease(&self) -> Result<(Lease, Stopped), Error> {
+    pub(super) fn lease(&self) -> Result<(Lease, Stopped), Error> {
         let name = self.name()?;
         let at_work = self.inner.store.as_ref().and_then(|store| store.at_work());
         self.inner.live.lease(name, at_work).map_err(|no| match no {
@@ -294,6 +295,9 @@ impl<S: State> Thread<S> {
                 durability: self.options.durability,
                 position,
                 meter,
+                may_block: false,
+                keep_last: self.options.keep_last,
+                snapshots: VecDeque::new(),
                 behind: None,
             },
             clock: Arc::clone(&self.inner.clock),
@@ -312,6 +316,7 @@ impl<S: State> Thread<S> {
     async fn drive(&self, begin: Begin, announcer: Announcer, mut stopped: Stopped) -> Result<Outcome<S>, Error> {
         let name = self.name()?;
         let mut driver = self.driver(announcer).await?;
+        driver.keeper.may_block = spawned_may_block();
         driver.go_back(self.options.at, matches!(begin, Begin::Resume))?;
         if let Begin::Answer(answers) = &begin {
             driver.machine.check_answers(answers).map_err(|refusal| Error::answer(name, refusal))?;

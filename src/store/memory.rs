@@ -1,10 +1,12 @@
 //! A store that keeps everything in memory, and nothing beyond the process.
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::{Append, Appended, AtWork, Loaded, Pending, Store, StoreError, ThreadInfo, ThreadStatus};
+use super::{
+    Append, Appended, AtWork, Block, Loaded, Pending, Prune, Pruned, Reach, Restore, Store, StoreError, ThreadInfo, ThreadQuery,
+    ThreadStatus,
+};
 use crate::clock::Timestamp;
 use crate::id::{Position, ThreadName};
 use crate::log::{Entry, Record, Snapshot};
@@ -18,7 +20,7 @@ const RECORD_BYTES: u64 = 256;
 /// use ferrata::store::{MemoryStore, Store};
 /// # futures_executor::block_on(async {
 /// let store = MemoryStore::new();
-/// assert!(store.threads(None, 10).await.unwrap().is_empty());
+/// assert!(store.threads(&Default::default()).await.unwrap().is_empty());
 /// # });
 /// # mod futures_executor { pub fn block_on<F: Future>(f: F) -> F::Output {
 /// #     tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(f) } }
@@ -32,10 +34,52 @@ pub struct MemoryStore {
 
 #[derive(Debug)]
 struct Kept {
-    records: Vec<Record>,
-    snapshot: Option<Box<Snapshot>>,
+    /// Position of the first record that is kept.
+    first: Position,
+    records: Vec<(Timestamp, Record)>,
+    /// In the order of their positions.
+    snapshots: Vec<Snapshot>,
     status: ThreadStatus,
+    since: Timestamp,
     updated_at: Timestamp,
+}
+
+impl Kept {
+    fn new(first: Position, status: ThreadStatus, at: Timestamp) -> Self {
+        Self { first, records: Vec::new(), snapshots: Vec::new(), status, since: at, updated_at: at }
+    }
+
+    fn next(&self) -> Position {
+        Position(self.first.0 + self.records.len() as u64)
+    }
+
+    /// Whether the snapshot that is to stand for what is removed is there or comes along.
+    fn can_forget(&self, prune: &Prune) -> bool {
+        let position = |base: &Snapshot| base.position() == prune.before;
+        prune.before <= self.next() && prune.base.as_deref().map_or_else(|| self.snapshots.iter().any(position), position)
+    }
+
+    fn load(&self, reach: Reach) -> Loaded {
+        let newest_at = match reach {
+            Reach::Newest => self.next(),
+            Reach::Before(position) => position.max(self.first),
+            Reach::Whole => self.first,
+        };
+        let snapshot = self.snapshots.iter().rev().find(|snapshot| snapshot.position() <= newest_at).cloned();
+        let from = snapshot.as_ref().map_or(self.first, Snapshot::position);
+        let skipped = usize::try_from(from.0 - self.first.0).unwrap_or(usize::MAX).min(self.records.len());
+        let numbered = (from.0..).zip(&self.records[skipped..]);
+        let entries: Vec<Entry> = numbered
+            .map(|(position, (at, record))| Entry { position: Position(position), at: *at, record: record.clone() })
+            .collect();
+        let snapshot_bytes = snapshot.as_ref().map_or(0, |s| s.position().0 * RECORD_BYTES);
+        let record_bytes = entries.len() as u64 * RECORD_BYTES;
+        Loaded { snapshot, snapshot_bytes, entries, record_bytes }
+    }
+
+    fn info(&self, name: &ThreadName) -> ThreadInfo {
+        ThreadInfo::new(name.clone(), self.status, self.since, self.next().0, self.updated_at)
+    }
 }
 
 impl MemoryStore {
@@ -51,29 +95,59 @@ impl MemoryStore {
 
     fn append_now(&self, append: Append) -> Result<Appended, StoreError> {
         let mut threads = self.lock();
-        let found = Position(threads.get(&append.thread).map_or(0, |kept| kept.records.len() as u64));
+        let found = threads.get(&append.thread).map_or(Position(0), Kept::next);
         if found != append.expected {
             return Err(StoreError::Moved { thread: append.thread, expected: append.expected, found });
         }
-        let kept = threads.entry(append.thread).or_insert_with(|| Kept {
-            records: Vec::new(),
-            snapshot: None,
-            status: append.status,
-            updated_at: append.at,
-        });
+        let kept = threads.entry(append.thread).or_insert_with(|| Kept::new(Position(0), append.status, append.at));
         let record_bytes = append.records.len() as u64 * RECORD_BYTES;
-        kept.records.extend(append.records);
-        let snapshot_bytes = append.snapshot.is_some().then(|| kept.records.len() as u64 * RECORD_BYTES);
-        kept.snapshot = append.snapshot.or(kept.snapshot.take());
+        kept.records.extend(append.records.into_iter().map(|record| (append.at, record)));
+        let snapshot_bytes = append.snapshot.is_some().then(|| kept.next().0 * RECORD_BYTES);
+        kept.snapshots.extend(append.snapshot.map(|snapshot| *snapshot));
+        if (kept.status, append.status) != (ThreadStatus::Running, ThreadStatus::Running) {
+            kept.since = append.at;
+        }
         (kept.status, kept.updated_at) = (append.status, append.at);
         Ok(Appended { record_bytes, snapshot_bytes })
     }
+
+    fn restore_now(&self, restore: Restore) -> Result<(), StoreError> {
+        let mut threads = self.lock();
+        if let Some(kept) = threads.get(&restore.thread) {
+            return Err(StoreError::Moved { thread: restore.thread, expected: Position(0), found: kept.next() });
+        }
+        let at = restore.entries.last().map_or(Timestamp::default(), |entry| entry.at);
+        let first = restore.base.as_ref().map_or(Position(0), |base| base.position());
+        let mut kept = Kept::new(first, restore.status, at);
+        kept.records = restore.entries.into_iter().map(|entry| (entry.at, entry.record)).collect();
+        kept.snapshots.extend(restore.base.map(|base| *base));
+        threads.insert(restore.thread, kept);
+        Ok(())
+    }
+
+    fn prune_now(&self, prune: Prune) -> Result<Pruned, StoreError> {
+        let (mut threads, position) = (self.lock(), prune.before);
+        let found = threads.get(&prune.thread).map_or(Position(0), Kept::next);
+        let Some(kept) = threads.get_mut(&prune.thread).filter(|kept| found == prune.expected && kept.can_forget(&prune)) else {
+            return Err(StoreError::Moved { thread: prune.thread, expected: prune.expected, found });
+        };
+        let gone = usize::try_from(position.0.saturating_sub(kept.first.0)).unwrap_or(usize::MAX);
+        kept.records.drain(..gone);
+        kept.first = position.max(kept.first);
+        let before = kept.snapshots.len();
+        kept.snapshots.retain(|snapshot| snapshot.position() >= position);
+        let snapshots = (before - kept.snapshots.len()) as u64;
+        if let Some(base) = prune.base {
+            kept.snapshots.retain(|snapshot| snapshot.position() > position);
+            kept.snapshots.insert(0, *base);
+        }
+        Ok(Pruned { records: gone as u64, snapshots })
+    }
 }
 
-fn entries(records: &[Record], from: Position) -> Vec<Entry> {
-    let from = usize::try_from(from.0).unwrap_or(usize::MAX).min(records.len());
-    let numbered = (from as u64..).zip(&records[from..]);
-    numbered.map(|(position, record)| Entry { position: Position(position), record: record.clone() }).collect()
+/// What is there at once.
+fn ready<'a, T: Send + 'a>(value: T) -> Pending<'a, T> {
+    Box::pin(std::future::ready(Ok(value)))
 }
 
 impl Store for MemoryStore {
@@ -82,40 +156,31 @@ impl Store for MemoryStore {
         Box::pin(std::future::ready(result))
     }
 
-    fn load<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, Loaded> {
-        let threads = self.lock();
-        let (snapshot, entries) = match threads.get(thread) {
-            None => (None, Vec::new()),
-            Some(kept) => {
-                let from = kept.snapshot.as_ref().map_or(Position(0), |s| s.position());
-                (kept.snapshot.as_deref().cloned(), entries(&kept.records, from))
-            }
-        };
-        let snapshot_bytes = snapshot.as_ref().map_or(0, |s| s.position().0 * RECORD_BYTES);
-        let record_bytes = entries.len() as u64 * RECORD_BYTES;
-        Box::pin(std::future::ready(Ok(Loaded { snapshot, snapshot_bytes, entries, record_bytes })))
+    fn append_here(&self, append: Append, _: Option<Block<'_>>) -> Result<Result<Appended, StoreError>, Append> {
+        Ok(self.append_now(append))
     }
 
-    fn read<'a>(&'a self, thread: &'a ThreadName, from: Position) -> Pending<'a, Vec<Entry>> {
-        let found = self.lock().get(thread).map(|kept| entries(&kept.records, from)).unwrap_or_default();
-        Box::pin(std::future::ready(Ok(found)))
+    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
+        ready(self.lock().get(thread).map(|kept| kept.load(reach)).unwrap_or_default())
     }
 
-    fn threads<'a>(&'a self, after: Option<&'a ThreadName>, limit: usize) -> Pending<'a, Vec<ThreadInfo>> {
-        let threads = self.lock();
-        let range = (after.map_or(Bound::Unbounded, Bound::Excluded), Bound::Unbounded);
-        let infos = threads.range::<ThreadName, _>(range).take(limit).map(|(name, kept)| ThreadInfo {
-            name: name.clone(),
-            status: kept.status,
-            records: kept.records.len() as u64,
-            updated_at: kept.updated_at,
-        });
-        Box::pin(std::future::ready(Ok(infos.collect())))
+    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
+        let found = self.lock().iter().map(|(name, kept)| kept.info(name)).collect();
+        ready(query.page(found))
     }
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        let removed = self.lock().remove(thread).is_some();
-        Box::pin(std::future::ready(Ok(removed)))
+        ready(self.lock().remove(thread).is_some())
+    }
+
+    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
+        let result = self.restore_now(restore);
+        Box::pin(std::future::ready(result))
+    }
+
+    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
+        let result = self.prune_now(prune);
+        Box::pin(std::future::ready(result))
     }
 
     fn at_work(&self) -> Option<&AtWork> {

@@ -7,9 +7,9 @@ use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use ferrata::ThreadName;
 use ferrata::log::{Entry, Record};
-use ferrata::store::{RedbStore, Store};
-use ferrata::{Position, ThreadName};
+use ferrata::store::{Reach, RedbStore, Store};
 
 /// The built example of that name. Built here, so that `cargo test --test kill` never runs an old one.
 pub(crate) fn example(name: &'static str) -> PathBuf {
@@ -91,7 +91,7 @@ pub(crate) fn log_of(store: &Path, thread: &str) -> Vec<Entry> {
     let thread = ThreadName::new(thread).expect("a good name");
     runtime.block_on(async {
         let store = RedbStore::open(store).expect("the store opens");
-        store.read(&thread, Position(0)).await.expect("the log is read")
+        store.load(&thread, Reach::Whole).await.expect("the log is read").entries
     })
 }
 

@@ -7,8 +7,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ferrata::log::{Entry, Record};
-use ferrata::store::{Append, Appended, Loaded, MemoryStore, Pending, RedbStore, Store, ThreadInfo, ThreadStatus};
+use ferrata::log::Record;
+use ferrata::store::{
+    Append, Appended, Loaded, MemoryStore, Pending, Prune, Pruned, Reach, RedbStore, Restore, Store, ThreadInfo, ThreadQuery,
+    ThreadStatus,
+};
 use ferrata::{
     Answer, Ask, Context, Durability, END, Graph, GraphBuilder, IntoNode, Node, NodeError, Outcome, Position, Question, Retry,
     Runner, START, State, ThreadName, View,
@@ -240,17 +243,24 @@ impl Store for Kept {
         self.appends.lock().unwrap().push(append.records.clone());
         self.inner.append(append)
     }
-    fn load<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, Loaded> {
-        self.inner.load(thread)
+    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
+        self.inner.load(thread, reach)
     }
-    fn read<'a>(&'a self, thread: &'a ThreadName, from: Position) -> Pending<'a, Vec<Entry>> {
-        self.inner.read(thread, from)
+
+    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
+        self.inner.threads(query)
     }
-    fn threads<'a>(&'a self, after: Option<&'a ThreadName>, limit: usize) -> Pending<'a, Vec<ThreadInfo>> {
-        self.inner.threads(after, limit)
-    }
+
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
         self.inner.delete(thread)
+    }
+
+    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
+        self.inner.restore(restore)
+    }
+
+    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
+        self.inner.prune(prune)
     }
 }
 

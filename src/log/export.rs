@@ -1,0 +1,148 @@
+//! A thread as lines of JSON, and back.
+
+use std::io::{BufRead, Write};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::record::{Entry, Record};
+use super::snapshot::Snapshot;
+use crate::id::{Position, ThreadName};
+
+/// The version of what is exported.
+const VERSION: u32 = 1;
+
+/// The first line.
+#[derive(Serialize, Deserialize)]
+struct Heading {
+    ferrata_export: u32,
+    thread: ThreadName,
+    /// Position of the first record.
+    from: Position,
+    /// How many records follow.
+    records: u64,
+}
+
+/// A line that is no record.
+#[derive(Serialize, Deserialize)]
+struct Base<S> {
+    snapshot: S,
+}
+
+/// Why lines are no thread.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ExportError {
+    /// It could not be read or written.
+    #[error("the export could not be read or written: {0}")]
+    Io(#[from] std::io::Error),
+    /// A newer program wrote it.
+    #[error("the export has version {found}, this program reads up to {VERSION}; use the newer program")]
+    Newer {
+        /// Its version.
+        found: u32,
+    },
+    /// A line is not what it should be.
+    #[error("line {line} of the export is wrong: {why}; nothing was imported")]
+    Line {
+        /// Counted from 1.
+        line: u64,
+        /// What is wrong.
+        why: String,
+    },
+}
+
+/// A whole thread outside a store.
+#[derive(Debug)]
+pub(crate) struct Exported {
+    pub(crate) thread: ThreadName,
+    pub(crate) base: Option<Snapshot>,
+    pub(crate) entries: Vec<Entry>,
+}
+
+impl Exported {
+    pub(crate) fn write(&self, into: &mut dyn Write) -> Result<(), ExportError> {
+        let from = self.base.as_ref().map_or(Position(0), Snapshot::position);
+        let heading = Heading { ferrata_export: VERSION, thread: self.thread.clone(), from, records: self.entries.len() as u64 };
+        line(into, &heading)?;
+        if let Some(snapshot) = &self.base {
+            line(into, &Base { snapshot })?;
+        }
+        self.entries.iter().try_for_each(|entry| line(into, entry))?;
+        Ok(into.flush()?)
+    }
+
+    pub(crate) fn read(from: &mut dyn BufRead) -> Result<Self, ExportError> {
+        let mut lines = Lines { from, number: 0 };
+        let Heading { ferrata_export, thread, from, records } = lines.next()?;
+        if ferrata_export > VERSION {
+            return Err(ExportError::Newer { found: ferrata_export });
+        }
+        ThreadName::new(thread.as_str()).map_err(|error| lines.wrong(error))?;
+        let base = if from == Position(0) { None } else { Some(lines.next::<Base<Snapshot>>()?.snapshot) };
+        if base.as_ref().is_some_and(|base| base.position() != from) {
+            return Err(lines.wrong("the snapshot does not stand where the records begin"));
+        }
+        let mut entries = Vec::new();
+        for position in (from.0..).take(usize::try_from(records).unwrap_or(usize::MAX)) {
+            let entry: Entry = lines.next()?;
+            if entry.position.0 != position {
+                return Err(lines.wrong(format!("it holds record {}, not {position}", entry.position.0)));
+            }
+            entries.push(entry);
+        }
+        if lines.more()? {
+            lines.number += 1;
+            return Err(lines.wrong(format!("the first line promises {records} records")));
+        }
+        Ok(Self { thread, base, entries })
+    }
+
+    /// Makes it another thread: its effects have keys of their own from now on.
+    pub(crate) fn rename(&mut self, thread: &ThreadName, id: Uuid) {
+        let in_base = self.base.as_mut().and_then(Snapshot::opened_mut);
+        let in_log = self.entries.first_mut().and_then(|entry| match &mut entry.record {
+            Record::Opened(opened) => Some(&mut **opened),
+            _ => None,
+        });
+        for opened in in_base.into_iter().chain(in_log) {
+            (opened.thread, opened.id) = (thread.clone(), id);
+        }
+        self.thread = thread.clone();
+    }
+}
+
+fn line(into: &mut dyn Write, value: &impl Serialize) -> Result<(), ExportError> {
+    let text = serde_json::to_string(value).map_err(std::io::Error::from)?;
+    Ok(writeln!(into, "{text}")?)
+}
+
+struct Lines<'r> {
+    from: &'r mut dyn BufRead,
+    number: u64,
+}
+
+impl Lines<'_> {
+    fn next<T: serde::de::DeserializeOwned>(&mut self) -> Result<T, ExportError> {
+        let mut text = String::new();
+        self.number += 1;
+        if self.from.read_line(&mut text)? == 0 {
+            return Err(self.wrong("it is missing: the export is cut"));
+        }
+        serde_json::from_str(&text).map_err(|error| self.wrong(error))
+    }
+
+    fn more(&mut self) -> Result<bool, ExportError> {
+        let mut text = String::new();
+        while self.from.read_line(&mut text)? > 0 {
+            if !text.trim().is_empty() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn wrong(&self, why: impl ToString) -> ExportError {
+        ExportError::Line { line: self.number, why: why.to_string() }
+    }
+}

@@ -1,0 +1,138 @@
+//! What goes into a store, and what comes out.
+
+use serde::{Deserialize, Serialize};
+
+use crate::clock::Timestamp;
+use crate::id::{Position, ThreadName};
+use crate::log::{Entry, Record, Snapshot};
+
+/// Records to append as a unit.
+#[derive(Debug)]
+pub struct Append {
+    /// The thread.
+    pub thread: ThreadName,
+    /// Where the writer believes the log ends.
+    pub expected: Position,
+    /// What to append; at least one record.
+    pub records: Vec<Record>,
+    /// A snapshot of everything up to the end of this append, if one is due.
+    pub snapshot: Option<Box<Snapshot>>,
+    /// What the index of threads should say from now on.
+    pub status: ThreadStatus,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// What an append took.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Appended {
+    /// Bytes of the records.
+    pub record_bytes: u64,
+    /// Bytes of the snapshot, if there was one.
+    pub snapshot_bytes: Option<u64>,
+}
+
+/// How much of a log is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The newest snapshot, and what stands behind it: the thread as it is.
+    Newest,
+    /// The newest snapshot that holds no record from here on, and what stands behind it: the thread as it was.
+    Before(Position),
+    /// All records that are kept, with the snapshot that stands for those that were pruned.
+    Whole,
+}
+
+/// A thread as it was stored.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    /// The fold of all records before `entries`; none if they begin at the first one.
+    pub snapshot: Option<Snapshot>,
+    /// Its size in bytes.
+    pub snapshot_bytes: u64,
+    /// The records behind it, up to the end of the log.
+    pub entries: Vec<Entry>,
+    /// Their size in bytes.
+    pub record_bytes: u64,
+}
+
+/// A whole thread to be put into a store: a copy, or one that was exported.
+#[derive(Debug)]
+pub struct Restore {
+    /// Its name.
+    pub thread: ThreadName,
+    /// What stands for the records before the first one, if they were pruned.
+    pub base: Option<Box<Snapshot>>,
+    /// The records, without a gap; the first one stands at the position of `base`, or at 0.
+    pub entries: Vec<Entry>,
+    /// What the index of threads should say.
+    pub status: ThreadStatus,
+}
+
+/// What to forget of a thread.
+#[derive(Debug)]
+pub struct Prune {
+    /// The thread.
+    pub thread: ThreadName,
+    /// The first record to keep. Those before it are removed, and the snapshots before it.
+    pub before: Position,
+    /// What stands for the records that are removed; not needed if a snapshot is stored at just that position.
+    pub base: Option<Box<Snapshot>>,
+    /// Where the log ends, as far as the caller knows.
+    pub expected: Position,
+}
+
+/// What a prune removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pruned {
+    /// Records that are gone.
+    pub records: u64,
+    /// Snapshots that are gone.
+    pub snapshots: u64,
+}
+
+/// What a thread is doing, as its log tells. `Running` also stands for a thread whose process died.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum ThreadStatus {
+    /// A run is going on, or its process died.
+    Running,
+    /// Nothing is left to do.
+    Done,
+    /// It waits for a person.
+    Waiting,
+    /// It was stopped and can be resumed.
+    Suspended,
+    /// The last run failed; the thread can be resumed.
+    Failed,
+}
+
+impl ThreadStatus {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Running, Self::Done, Self::Waiting, Self::Suspended, Self::Failed];
+}
+
+/// A line of the index of threads.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct ThreadInfo {
+    /// The thread.
+    pub name: ThreadName,
+    /// What it is doing.
+    pub status: ThreadStatus,
+    /// Since when: the beginning of the run for a thread that runs, its last record for one at rest.
+    pub since: Timestamp,
+    /// How many records were written in its life, those that were pruned included.
+    pub records: u64,
+    /// When it was last written.
+    pub updated_at: Timestamp,
+}
+
+impl ThreadInfo {
+    /// A line for a store of one's own.
+    pub fn new(name: ThreadName, status: ThreadStatus, since: Timestamp, records: u64, updated_at: Timestamp) -> Self {
+        Self { name, status, since, records, updated_at }
+    }
+}

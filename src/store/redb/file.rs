@@ -1,0 +1,218 @@
+//! The file: opened, held, opened again after it failed, and whether it is worth a quick repair.
+
+use std::fs::File as StdFile;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
+
+use redb::{Builder, CompactionError, Database, DatabaseError, StorageError};
+
+use super::artifacts::Artifacts;
+use super::upgrade;
+use crate::log::large::{Fetch, NoArtifacts, Shelf};
+use crate::store::StoreError;
+
+/// The first bytes of every redb file.
+const REDB_MAGIC: &[u8] = b"redb\x1A\x0A\xA9\x0D\x0A";
+
+/// From this size on, commits also keep what makes the file quick to open after a crash; see [`RedbStore`](super::RedbStore).
+pub(super) const QUICK_REPAIR_FROM: u64 = 64 * 1024 * 1024;
+
+pub(super) type Io = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a store is opened with.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub(super) cache_bytes: usize,
+    /// Values above this size are artifacts.
+    pub(super) artifacts_above: usize,
+    pub(super) artifacts_in: Option<PathBuf>,
+}
+
+/// Where the bytes are.
+pub(super) enum Disk {
+    File,
+    #[cfg(feature = "testing")]
+    Other(std::sync::Arc<dyn super::disk::Disk>),
+}
+
+/// One open store file. Everything here blocks.
+pub(super) struct File {
+    pub(super) path: PathBuf,
+    disk: Disk,
+    settings: Settings,
+    pub(super) artifacts: Option<Artifacts>,
+    /// Readers and the writer share it; opening again and compacting need it alone. Empty if it could not be opened again.
+    database: RwLock<Option<Database>>,
+    /// A write failed: redb refuses further ones, and the next one opens the file again.
+    broken: AtomicBool,
+    /// Held by whoever writes.
+    writing: Mutex<()>,
+}
+
+impl File {
+    pub(super) fn open(path: &Path, disk: Disk, settings: Settings) -> Result<Self, StoreError> {
+        if matches!(disk, Disk::File) {
+            refuse_other_files(path)?;
+        }
+        let artifacts = settings.artifacts_in.clone().map(Artifacts::at);
+        let file = Self {
+            path: path.to_owned(),
+            disk,
+            settings,
+            artifacts,
+            database: RwLock::new(None),
+            broken: AtomicBool::new(false),
+            writing: Mutex::new(()),
+        };
+        *file.database.write().unwrap_or_else(PoisonError::into_inner) = Some(file.connect()?);
+        Ok(file)
+    }
+
+    fn connect(&self) -> Result<Database, StoreError> {
+        let mut builder = Builder::new();
+        builder.set_cache_size(self.settings.cache_bytes);
+        let opened = match &self.disk {
+            Disk::File => builder.create(&self.path),
+            #[cfg(feature = "testing")]
+            Disk::Other(disk) => builder.create_with_backend(super::disk::Backend(std::sync::Arc::clone(disk))),
+        };
+        let database = opened.map_err(|error| open_error(&self.path, error))?;
+        upgrade::prepare(&database, &self.path)?;
+        Ok(database)
+    }
+
+    /// An error of the database, as this store's.
+    pub(super) fn error(&self, what: &'static str, source: impl Into<Io>) -> StoreError {
+        StoreError::Io { path: self.path.clone(), what, source: source.into() }
+    }
+
+    /// Takes the right to write. Whoever has it opens the file again first, if it failed.
+    pub(super) fn to_write(&self) -> MutexGuard<'_, ()> {
+        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the right to write if nobody has it.
+    pub(super) fn to_write_now(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.writing.try_lock() {
+            Ok(guard) => Some(guard),
+            Err(std::sync::TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(std::sync::TryLockError::WouldBlock) => None,
+        }
+    }
+
+    pub(super) fn read<T>(&self, act: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        match &*database {
+            Some(database) => act(database),
+            None => Err(StoreError::Closed),
+        }
+    }
+
+    /// Writes. A failure of the disk is remembered, and the next write begins with opening the file again, which restores everything
+    /// that was acknowledged.
+    pub(super) fn write<T>(
+        &self,
+        _right: &MutexGuard<'_, ()>,
+        act: impl FnOnce(&Database) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        if self.broken.load(Ordering::Acquire) {
+            self.reopen()?;
+        }
+        let result = self.read(act);
+        if matches!(result, Err(StoreError::Io { .. })) {
+            self.broken.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    fn reopen(&self) -> Result<(), StoreError> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        // The old one holds the lock of the file.
+        *database = None;
+        *database = Some(self.connect()?);
+        self.broken.store(false, Ordering::Release);
+        tracing::warn!(path = %self.path.display(), "the store was opened again after a failed write");
+        Ok(())
+    }
+
+    /// Gives freed room back to the file system.
+    pub(super) fn compact(&self) -> Result<(), StoreError> {
+        self.alone(|database| {
+            loop {
+                match database.compact() {
+                    Ok(true) => {}
+                    Ok(false) => return Ok(()),
+                    Err(CompactionError::Storage(error)) => return Err(self.error("compacted", error)),
+                    Err(error) => return Err(self.error("compacted now", error)),
+                }
+            }
+        })
+    }
+
+    /// Whether the file's own checksums are right.
+    pub(super) fn is_sound(&self) -> Result<bool, StoreError> {
+        self.alone(|database| database.check_integrity().map_err(|error| self.error("checked", error)))
+    }
+
+    fn alone<T>(&self, act: impl FnOnce(&mut Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
+        match &mut *database {
+            Some(database) => act(database),
+            None => Err(StoreError::Closed),
+        }
+    }
+
+    /// Bytes of the file.
+    pub(super) fn len(&self) -> u64 {
+        match &self.disk {
+            Disk::File => std::fs::metadata(&self.path).map_or(0, |file| file.len()),
+            #[cfg(feature = "testing")]
+            Disk::Other(disk) => disk.len().unwrap_or(0),
+        }
+    }
+
+    /// A shelf for what is too large for a record.
+    pub(super) fn shelf(&self) -> Shelf {
+        if self.artifacts.is_some() { Shelf::above(self.settings.artifacts_above) } else { Shelf::closed() }
+    }
+
+    /// Reads artifacts.
+    pub(super) fn with_artifacts<T>(&self, act: impl FnOnce(&mut dyn Fetch) -> T) -> T {
+        match &self.artifacts {
+            Some(artifacts) => act(&mut &*artifacts),
+            None => act(&mut NoArtifacts),
+        }
+    }
+}
+
+fn refuse_other_files(path: &Path) -> Result<(), StoreError> {
+    let refuse = |why: &str| Err(StoreError::NoStore { path: path.to_owned(), why: why.to_owned(), source: None });
+    if path.is_dir() {
+        return refuse("it is a directory; name a file in it");
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if folder.is_some_and(|folder| !folder.is_dir()) {
+        return refuse("its directory does not exist; make it first");
+    }
+    let mut head = Vec::new();
+    if let Ok(file) = StdFile::open(path) {
+        let read = file.take(REDB_MAGIC.len() as u64).read_to_end(&mut head);
+        if read.is_ok() && !head.is_empty() && head != REDB_MAGIC {
+            return refuse("it holds something else; it was not touched, name another file");
+        }
+    }
+    Ok(())
+}
+
+fn open_error(path: &Path, error: DatabaseError) -> StoreError {
+    let path = path.to_owned();
+    match error {
+        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path },
+        DatabaseError::Storage(StorageError::Io(source)) => {
+            StoreError::NoStore { path, why: source.to_string(), source: Some(Box::new(source)) }
+        }
+        error => StoreError::NoStore { path, why: error.to_string(), source: Some(Box::new(error)) },
+    }
+}

@@ -1,0 +1,118 @@
+//! The tables of the file, and the row that stands for a thread.
+
+use redb::TableDefinition;
+
+use crate::clock::Timestamp;
+use crate::id::{Position, ThreadName};
+use crate::log::CodecError;
+use crate::store::{ThreadInfo, ThreadStatus};
+
+/// The version of the file's layout.
+pub(super) const FORMAT: u64 = 2;
+
+/// What an append wrote, by the position of its first record; behind the last one, at [`HEAD`], the thread's head. The two stand side by
+/// side, so that an append changes one place of one tree.
+pub(super) const LOG: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("log");
+pub(super) const META: TableDefinition<'_, &str, u64> = TableDefinition::new("meta");
+pub(super) const SNAPSHOTS: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("snapshots");
+/// Threads by status and by the time of its beginning. Changes when a thread's status does, not with every append.
+pub(super) const BY_STATUS: TableDefinition<'_, (u8, u64, &str), ()> = TableDefinition::new("by_status");
+/// Which records and snapshots refer to which artifacts.
+pub(super) const REFERENCES: TableDefinition<'_, (&str, u64, &str), ()> = TableDefinition::new("references");
+
+/// The position at which a thread's head stands. No record ever does.
+pub(super) const HEAD: u64 = u64::MAX;
+
+const HEAD_VERSION: u8 = 1;
+const HEAD_BYTES: usize = 38;
+
+/// What the file says of a thread as a whole.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) status: ThreadStatus,
+    /// Position of the first record that is kept.
+    pub(super) first: u64,
+    /// Position of the next record.
+    pub(super) next: u64,
+    /// When the status began.
+    pub(super) since: Timestamp,
+    /// When the last append was made.
+    pub(super) at: Timestamp,
+}
+
+impl Head {
+    pub(super) fn encode(&self, thread: &str) -> [u8; HEAD_BYTES] {
+        let mut bytes = [0; HEAD_BYTES];
+        (bytes[0], bytes[1]) = (HEAD_VERSION, status_number(self.status));
+        for (index, number) in [self.first, self.next, self.since.0, self.at.0].into_iter().enumerate() {
+            bytes[2 + 8 * index..10 + 8 * index].copy_from_slice(&number.to_le_bytes());
+        }
+        let sum = checksum(thread, &bytes[..34]);
+        bytes[34..].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    pub(super) fn decode(thread: &str, bytes: &[u8]) -> Result<Self, CodecError> {
+        let number = |at: usize| bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map(u64::from_le_bytes);
+        let status = bytes.get(1).and_then(|number| status_of(*number));
+        let sum = bytes.get(34..HEAD_BYTES).and_then(|b| b.try_into().ok()).map(u32::from_le_bytes);
+        let (Some(status), Some(first), Some(next), Some(since), Some(at)) =
+            (status, number(2), number(10), number(18), number(26))
+        else {
+            return Err(damaged(thread, HEAD, "its head is cut"));
+        };
+        if bytes.len() != HEAD_BYTES || bytes[0] != HEAD_VERSION || sum != Some(checksum(thread, &bytes[..34])) {
+            return Err(damaged(thread, next, "the checksum of the thread's head is wrong"));
+        }
+        Ok(Self { status, first, next, since: Timestamp(since), at: Timestamp(at) })
+    }
+
+    pub(super) fn info(&self, name: ThreadName) -> ThreadInfo {
+        ThreadInfo::new(name, self.status, self.since, self.next, self.at)
+    }
+
+    /// The place of the thread in [`BY_STATUS`].
+    pub(super) fn place<'t>(&self, thread: &'t str) -> (u8, u64, &'t str) {
+        (status_number(self.status), self.since.0, thread)
+    }
+
+    /// The head after an append.
+    pub(super) fn after(found: Option<Self>, records: u64, status: ThreadStatus, at: Timestamp) -> Self {
+        let goes_on = |head: &Self| head.status == ThreadStatus::Running && status == ThreadStatus::Running;
+        let since = found.filter(goes_on).map_or(at, |head| head.since);
+        let (first, next) = found.map_or((0, 0), |head| (head.first, head.next));
+        Self { status, first, next: next + records, since, at }
+    }
+}
+
+fn checksum(thread: &str, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(thread.as_bytes());
+    hasher.update(bytes);
+    hasher.finalize()
+}
+
+pub(super) fn status_number(status: ThreadStatus) -> u8 {
+    match status {
+        ThreadStatus::Running => 0,
+        ThreadStatus::Done => 1,
+        ThreadStatus::Waiting => 2,
+        ThreadStatus::Suspended => 3,
+        ThreadStatus::Failed => 4,
+    }
+}
+
+fn status_of(number: u8) -> Option<ThreadStatus> {
+    ThreadStatus::ALL.into_iter().find(|status| status_number(*status) == number)
+}
+
+/// The error for a record that is not what was stored.
+pub(super) fn damaged(thread: &str, position: u64, why: &str) -> CodecError {
+    CodecError::Damaged { thread: name_of(thread), position: Position(position), why: why.to_owned() }
+}
+
+/// The name in a key. One that no thread can have is shown as far as it goes.
+pub(super) fn name_of(thread: &str) -> ThreadName {
+    let plain = || thread.chars().map(|c| if c.is_control() { '?' } else { c }).take(100).collect::<String>();
+    ThreadName::new(thread).or_else(|_| ThreadName::new(&plain())).unwrap_or_else(|_| ThreadName::unnamed())
+}

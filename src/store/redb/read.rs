@@ -1,0 +1,206 @@
+//! What is read. Read transactions are short: a long one would keep dead pages alive.
+
+use std::collections::BTreeSet;
+
+use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable};
+
+use super::file::{File, Io};
+use super::layout::{BY_STATUS, HEAD, Head, LOG, REFERENCES, SNAPSHOTS, damaged, name_of, status_number};
+use crate::id::{Position, ThreadName};
+use crate::log::large::Fetch;
+use crate::log::{CodecError, Entry, codec};
+use crate::store::{Loaded, Order, Reach, StoreError, ThreadInfo, ThreadQuery};
+
+type Log = ReadOnlyTable<(&'static str, u64), &'static [u8]>;
+
+/// Appends by the position of their first record.
+type Units = Vec<(Position, Vec<u8>)>;
+
+/// What a thread's rows hold, all as of one moment.
+struct Raw {
+    head: Head,
+    snapshot: Option<(Position, Vec<u8>)>,
+    units: Units,
+}
+
+pub(super) fn load(file: &File, thread: &ThreadName, reach: Reach) -> Result<Loaded, StoreError> {
+    let Some(Raw { head, snapshot, units }) = raw(file, thread, reach)? else { return Ok(Loaded::default()) };
+    file.with_artifacts(|fetch| {
+        let snapshot_bytes = snapshot.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
+        let snapshot = snapshot.map(|(position, bytes)| codec::decode_snapshot(thread, position, &bytes, fetch)).transpose()?;
+        let from = snapshot.as_ref().map_or(Position(0), |s| s.position());
+        let record_bytes = units.iter().map(|(_, bytes)| bytes.len() as u64).sum();
+        let mut entries = decode_all(thread, &units, fetch)?;
+        entries.retain(|entry| entry.position >= from);
+        must_be_whole(thread, from, &head, &entries)?;
+        Ok(Loaded { snapshot, snapshot_bytes, entries, record_bytes })
+    })
+}
+
+fn raw(file: &File, thread: &ThreadName, reach: Reach) -> Result<Option<Raw>, StoreError> {
+    let found = file.read(|database| raw_rows(database, thread.as_str(), reach).map_err(|e| file.error("read", e)))?;
+    Ok(found.transpose()?)
+}
+
+fn raw_rows(database: &Database, name: &str, reach: Reach) -> Result<Option<Result<Raw, CodecError>>, Io> {
+    let transaction = database.begin_read()?;
+    let log = transaction.open_table(LOG)?;
+    let Some(bytes) = log.get((name, HEAD))? else {
+        // Records without a head: the head is what got lost.
+        let stray = log.range((name, 0)..(name, HEAD))?.next().transpose()?;
+        return Ok(stray.map(|(key, _)| Err(damaged(name, key.value().1, "the thread's head is missing"))));
+    };
+    let head = match Head::decode(name, bytes.value()) {
+        Ok(head) => head,
+        Err(error) => return Ok(Some(Err(error))),
+    };
+    let newest_at = match reach {
+        Reach::Newest => head.next,
+        Reach::Before(position) => position.0.max(head.first),
+        Reach::Whole => head.first,
+    };
+    let snapshots = transaction.open_table(SNAPSHOTS)?;
+    let found = snapshots.range((name, 0)..=(name, newest_at))?.next_back().transpose()?;
+    let snapshot = found.map(|(key, value)| (Position(key.value().1), value.value().to_vec()));
+    let from = snapshot.as_ref().map_or(0, |(position, _)| position.0);
+    let units = units_from(&log, name, from)?;
+    Ok(Some(Ok(Raw { head, snapshot, units })))
+}
+
+fn units_from(log: &Log, name: &str, from: u64) -> Result<Units, Io> {
+    // The unit that holds `from` may begin before it.
+    let first = log.range((name, 0)..=(name, from))?.next_back().transpose()?.map_or(from, |(key, _)| key.value().1);
+    let mut units = Vec::new();
+    for found in log.range((name, first)..(name, HEAD))? {
+        let (key, value) = found?;
+        units.push((Position(key.value().1), value.value().to_vec()));
+    }
+    Ok(units)
+}
+
+fn decode_all(thread: &ThreadName, units: &Units, fetch: &mut dyn Fetch) -> Result<Vec<Entry>, CodecError> {
+    let mut entries: Vec<Entry> = Vec::new();
+    for (position, bytes) in units {
+        if let Some(last) = entries.last()
+            && last.position.0 + 1 != position.0
+        {
+            return Err(missing(thread, last.position.0 + 1));
+        }
+        entries.extend(codec::decode(thread, *position, bytes, fetch)?);
+    }
+    Ok(entries)
+}
+
+/// The records from `from` to the end that the head knows: none may be missing in front or behind.
+fn must_be_whole(thread: &ThreadName, from: Position, head: &Head, entries: &[Entry]) -> Result<(), CodecError> {
+    if from.0 < head.first {
+        return Err(missing(thread, from.0));
+    }
+    let begins = entries.first().is_none_or(|first| first.position == from);
+    let end = entries.last().map_or(from.0, |last| last.position.0 + 1);
+    match (begins, end == head.next) {
+        (false, _) => Err(missing(thread, from.0)),
+        (_, false) => Err(missing(thread, end.min(head.next))),
+        _ => Ok(()),
+    }
+}
+
+fn missing(thread: &ThreadName, position: u64) -> CodecError {
+    CodecError::Damaged { thread: thread.clone(), position: Position(position), why: "it is missing".to_owned() }
+}
+
+pub(super) fn threads(file: &File, query: &ThreadQuery) -> Result<Vec<ThreadInfo>, StoreError> {
+    let list = |database: &Database| match query.in_order() {
+        Order::Name => by_name(database, query),
+        Order::OldestFirst | Order::NewestFirst => by_time(database, query),
+    };
+    let found = file.read(|database| list(database).map_err(|e| file.error("read", e)))?;
+    Ok(found?)
+}
+
+/// The name behind all positions of a thread: where the next thread begins.
+fn next_name(log: &Log, from: (&str, u64)) -> Result<Option<String>, Io> {
+    let found = log.range(from..)?.next().transpose()?;
+    Ok(found.map(|(key, _)| key.value().0.to_owned()))
+}
+
+/// Goes from thread to thread: what stands between costs one look each.
+fn by_name(database: &Database, query: &ThreadQuery) -> Result<Result<Vec<ThreadInfo>, CodecError>, Io> {
+    let log = database.begin_read()?.open_table(LOG)?;
+    let mut found = Vec::new();
+    let place = query.place().map(|(_, name)| name.as_str()).filter(|name| *name >= query.name_prefix());
+    let mut next = match place {
+        Some(name) => next_name(&log, (&format!("{name}\0"), 0))?,
+        None => next_name(&log, (query.name_prefix(), 0))?,
+    };
+    while let Some(name) = next.filter(|name| name.starts_with(query.name_prefix()) && found.len() < query.most()) {
+        match info(&log, &name)? {
+            Ok(info) if query.selects(&info) => found.push(info),
+            Ok(_) => {}
+            Err(error) => return Ok(Err(error)),
+        }
+        next = next_name(&log, (&format!("{name}\0"), 0))?;
+    }
+    Ok(Ok(found))
+}
+
+fn info(log: &Log, name: &str) -> Result<Result<ThreadInfo, CodecError>, Io> {
+    Ok(match log.get((name, HEAD))? {
+        Some(bytes) => Head::decode(name, bytes.value()).map(|head| head.info(name_of(name))),
+        None => Err(damaged(name, 0, "the thread's head is missing")),
+    })
+}
+
+/// From each status that is asked for a page, and of these the page that was asked for.
+fn by_time(database: &Database, query: &ThreadQuery) -> Result<Result<Vec<ThreadInfo>, CodecError>, Io> {
+    let transaction = database.begin_read()?;
+    let (log, index) = (transaction.open_table(LOG)?, transaction.open_table(BY_STATUS)?);
+    let newest_first = query.in_order() == Order::NewestFirst;
+    let mut found = Vec::new();
+    for status in query.statuses() {
+        let number = status_number(*status);
+        let place = query.place().map(|(since, _)| since.0);
+        let low = place.filter(|_| !newest_first).unwrap_or(0);
+        let high = place.filter(|_| newest_first).and_then(|since| since.checked_add(1));
+        let mut rows = index.range((number, low, "")..high.map_or((number + 1, 0, ""), |high| (number, high, "")))?;
+        let mut of_status = 0;
+        while of_status < query.most() {
+            let Some(row) = (if newest_first { rows.next_back() } else { rows.next() }) else { break };
+            let row = row?;
+            let (_, _, name) = row.0.value();
+            match info(&log, name)? {
+                Ok(info) if query.selects(&info) => {
+                    found.push(info);
+                    of_status += 1;
+                }
+                Ok(_) => {}
+                Err(error) => return Ok(Err(error)),
+            }
+        }
+    }
+    Ok(Ok(query.page(found)))
+}
+
+/// The hashes of all artifacts that something refers to.
+pub(super) fn references(file: &File) -> Result<BTreeSet<String>, StoreError> {
+    let read = |database: &Database| -> Result<BTreeSet<String>, Io> {
+        let table = database.begin_read()?.open_table(REFERENCES)?;
+        table.iter()?.map(|row| Ok(row?.0.value().2.to_owned())).collect()
+    };
+    file.read(|database| read(database).map_err(|e| file.error("read", e)))
+}
+
+/// The names of all threads that have anything in the file.
+pub(super) fn names(file: &File) -> Result<Vec<String>, StoreError> {
+    let read = |database: &Database| -> Result<Vec<String>, Io> {
+        let log = database.begin_read()?.open_table(LOG)?;
+        let mut names = Vec::new();
+        let mut next = next_name(&log, ("", 0))?;
+        while let Some(name) = next {
+            next = next_name(&log, (&format!("{name}\0"), 0))?;
+            names.push(name);
+        }
+        Ok(names)
+    };
+    file.read(|database| read(database).map_err(|e| file.error("read", e)))
+}

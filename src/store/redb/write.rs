@@ -1,0 +1,299 @@
+//! What is written: appends, whole threads, and what is to be forgotten.
+
+use redb::{Database, ReadableTable, Table, WriteTransaction};
+
+use super::file::{File, Io, QUICK_REPAIR_FROM};
+use super::layout::{BY_STATUS, HEAD, Head, LOG, REFERENCES, SNAPSHOTS};
+use crate::clock::Timestamp;
+use crate::id::{Position, ThreadName};
+use crate::log::large::{Artifact, Shelf};
+use crate::log::{Entry, Record, codec};
+use crate::store::{Append, Appended, Prune, Pruned, Restore, StoreError, ThreadStatus};
+
+type Log<'t> = Table<'t, (&'static str, u64), &'static [u8]>;
+
+/// An append as bytes.
+pub(super) struct Prepared {
+    thread: ThreadName,
+    expected: Position,
+    records: u64,
+    unit: Vec<u8>,
+    snapshot: Option<(Position, Vec<u8>)>,
+    artifacts: Vec<Artifact>,
+    status: ThreadStatus,
+    at: Timestamp,
+}
+
+impl Prepared {
+    pub(super) fn new(append: &Append, mut shelf: Shelf) -> Result<Self, StoreError> {
+        let Append { thread, expected, records, snapshot, status, at } = append;
+        let unit = codec::encode(thread, *expected, *at, records, &mut shelf)?;
+        let snapshot = match snapshot {
+            Some(snapshot) => Some((snapshot.position(), codec::encode_snapshot(thread, snapshot, &mut shelf)?)),
+            None => None,
+        };
+        Ok(Self {
+            thread: thread.clone(),
+            expected: *expected,
+            records: records.len() as u64,
+            unit,
+            snapshot,
+            artifacts: shelf.taken,
+            status: *status,
+            at: *at,
+        })
+    }
+
+    pub(super) fn bytes(&self) -> usize {
+        let artifacts: usize = self.artifacts.iter().map(|artifact| artifact.bytes.len()).sum();
+        self.unit.len() + self.snapshot.as_ref().map_or(0, |(_, bytes)| bytes.len()) + artifacts
+    }
+
+    pub(super) fn has_artifacts(&self) -> bool {
+        !self.artifacts.is_empty()
+    }
+}
+
+/// A transaction. In a large file each commit also keeps what spares the next opening a look at the whole file.
+fn begin(file: &File, database: &Database) -> Result<WriteTransaction, StoreError> {
+    let mut transaction = database.begin_write().map_err(|e| file.error("written", e))?;
+    if file.len() >= QUICK_REPAIR_FROM {
+        transaction.set_quick_repair(true);
+    }
+    Ok(transaction)
+}
+
+fn commit(file: &File, transaction: WriteTransaction) -> Result<(), StoreError> {
+    transaction.commit().map_err(|e| file.error("written", e))
+}
+
+/// Appends all of these in one transaction, each at its own thread's position.
+pub(super) fn append_all(
+    file: &File,
+    database: &Database,
+    appends: &mut dyn Iterator<Item = &Prepared>,
+) -> Result<Vec<Result<Appended, StoreError>>, StoreError> {
+    let written = |e: Io| file.error("written", e);
+    let transaction = begin(file, database)?;
+    let mut results = Vec::new();
+    {
+        let mut log = transaction.open_table(LOG).map_err(|e| written(e.into()))?;
+        for append in appends {
+            results.push(append_one(file, &transaction, &mut log, append).map_err(written)?);
+        }
+    }
+    if results.iter().any(Result::is_ok) {
+        commit(file, transaction)?;
+    } else {
+        transaction.abort().map_err(|e| written(e.into()))?;
+    }
+    Ok(results)
+}
+
+fn append_one(
+    file: &File,
+    transaction: &WriteTransaction,
+    log: &mut Log<'_>,
+    append: &Prepared,
+) -> Result<Result<Appended, StoreError>, Io> {
+    let thread = append.thread.as_str();
+    let before = match head(log, thread) {
+        Ok(head) => head,
+        Err(error) => return error.refusal(),
+    };
+    let found = Position(before.map_or(0, |head| head.next));
+    if found != append.expected {
+        return Ok(Err(StoreError::Moved { thread: append.thread.clone(), expected: append.expected, found }));
+    }
+    keep_artifacts(file, transaction, thread, append.expected, &append.artifacts)?;
+    log.insert((thread, append.expected.0), &*append.unit)?;
+    let after = Head::after(before, append.records, append.status, append.at);
+    put_head(transaction, log, thread, before, after)?;
+    if let Some((position, bytes)) = &append.snapshot {
+        transaction.open_table(SNAPSHOTS)?.insert((thread, position.0), &**bytes)?;
+    }
+    let snapshot_bytes = append.snapshot.as_ref().map(|(_, bytes)| bytes.len() as u64);
+    Ok(Ok(Appended { record_bytes: append.unit.len() as u64, snapshot_bytes }))
+}
+
+/// Why a head cannot be had: the disk, or damage, which is one thread's trouble and not that of all who share the transaction.
+enum NoHead {
+    Io(Io),
+    Damaged(codec::CodecError),
+}
+
+impl NoHead {
+    fn refusal<T>(self) -> Result<Result<T, StoreError>, Io> {
+        match self {
+            Self::Io(error) => Err(error),
+            Self::Damaged(error) => Ok(Err(error.into())),
+        }
+    }
+}
+
+fn head(log: &Log<'_>, thread: &str) -> Result<Option<Head>, NoHead> {
+    let found = log.get((thread, HEAD)).map_err(|e| NoHead::Io(e.into()))?;
+    found.map(|bytes| Head::decode(thread, bytes.value()).map_err(NoHead::Damaged)).transpose()
+}
+
+fn put_head(
+    transaction: &WriteTransaction,
+    log: &mut Log<'_>,
+    thread: &str,
+    before: Option<Head>,
+    after: Head,
+) -> Result<(), Io> {
+    log.insert((thread, HEAD), &after.encode(thread)[..])?;
+    let place = before.map(|head| head.place(thread));
+    if place != Some(after.place(thread)) {
+        let mut by_status = transaction.open_table(BY_STATUS)?;
+        if let Some(place) = place {
+            by_status.remove(place)?;
+        }
+        by_status.insert(after.place(thread), ())?;
+    }
+    Ok(())
+}
+
+/// Artifacts are on the disk before the record that refers to them.
+fn keep_artifacts(
+    file: &File,
+    transaction: &WriteTransaction,
+    thread: &str,
+    position: Position,
+    artifacts: &[Artifact],
+) -> Result<(), Io> {
+    let Some(place) = file.artifacts.as_ref().filter(|_| !artifacts.is_empty()) else { return Ok(()) };
+    let mut references = transaction.open_table(REFERENCES)?;
+    for artifact in artifacts {
+        place.put(artifact)?;
+        references.insert((thread, position.0, &*artifact.hash), ())?;
+    }
+    Ok(())
+}
+
+/// One transaction that is not an append.
+fn change<T>(file: &File, act: impl FnOnce(&WriteTransaction) -> Result<Result<T, StoreError>, Io>) -> Result<T, StoreError> {
+    let right = file.to_write();
+    file.write(&right, |database| {
+        let transaction = begin(file, database)?;
+        match act(&transaction) {
+            Ok(Ok(done)) => commit(file, transaction).map(|()| done),
+            // Dropping the transaction undoes it.
+            Ok(Err(refused)) => Err(refused),
+            Err(error) => Err(file.error("written", error)),
+        }
+    })
+}
+
+pub(super) fn delete(file: &File, thread: &ThreadName) -> Result<bool, StoreError> {
+    let name = thread.as_str();
+    change(file, |transaction| {
+        let (mut log, mut existed) = (transaction.open_table(LOG)?, false);
+        let mut by_status = transaction.open_table(BY_STATUS)?;
+        match head(&log, name) {
+            Ok(Some(head)) => _ = by_status.remove(head.place(name))?,
+            Err(NoHead::Io(error)) => return Err(error),
+            // A head that is lost or damaged does not tell the thread's place in the index.
+            Ok(None) | Err(NoHead::Damaged(_)) => by_status.retain(|(_, _, other), ()| other != name)?,
+        }
+        log.retain_in((name, 0)..=(name, HEAD), |_, _| {
+            existed = true;
+            false
+        })?;
+        transaction.open_table(SNAPSHOTS)?.retain_in((name, 0)..=(name, HEAD), |_, _| false)?;
+        transaction.open_table(REFERENCES)?.retain_in((name, 0, "")..=(name, HEAD, "~"), |_, ()| false)?;
+        Ok(Ok(existed))
+    })
+}
+
+/// Puts a whole thread in, all or nothing.
+pub(super) fn restore(file: &File, restore: &Restore) -> Result<(), StoreError> {
+    let (thread, base) = (&restore.thread, restore.base.as_deref());
+    let first = base.map_or(Position(0), |base| base.position());
+    let mut shelf = file.shelf();
+    let base = base.map(|base| codec::encode_snapshot(thread, base, &mut shelf)).transpose()?;
+    let mut units = Vec::new();
+    for unit in restore.entries.chunk_by(|a, b| a.at == b.at) {
+        let Some(Entry { position, at, .. }) = unit.first() else { continue };
+        let records: Vec<Record> = unit.iter().map(|entry| entry.record.clone()).collect();
+        units.push((position.0, codec::encode(thread, *position, *at, &records, &mut shelf)?));
+    }
+    let at = restore.entries.last().map_or(Timestamp::default(), |entry| entry.at);
+    let next = first.0 + restore.entries.len() as u64;
+    let head_after = Head { status: restore.status, first: first.0, next, since: at, at };
+    let name = thread.as_str();
+    change(file, |transaction| {
+        let mut log = transaction.open_table(LOG)?;
+        let before = match head(&log, name) {
+            Ok(before) => before,
+            Err(error) => return error.refusal(),
+        };
+        if let Some(before) = before {
+            let (thread, found) = (thread.clone(), Position(before.next));
+            return Ok(Err(StoreError::Moved { thread, expected: Position(0), found }));
+        }
+        keep_artifacts(file, transaction, name, first, &shelf.taken)?;
+        for (position, unit) in &units {
+            log.insert((name, *position), &**unit)?;
+        }
+        if let Some(base) = &base {
+            transaction.open_table(SNAPSHOTS)?.insert((name, first.0), &**base)?;
+        }
+        put_head(transaction, &mut log, name, None, head_after)?;
+        Ok(Ok(()))
+    })
+}
+
+/// Forgets what stands before a snapshot. The unit that holds its position stays whole.
+pub(super) fn prune(file: &File, prune: &Prune) -> Result<Pruned, StoreError> {
+    let (thread, position) = (&prune.thread, prune.before.0);
+    let mut shelf = file.shelf();
+    let base = prune.base.as_deref().filter(|base| base.position() == prune.before);
+    let base = base.map(|base| codec::encode_snapshot(thread, base, &mut shelf)).transpose()?;
+    let name = thread.as_str();
+    change(file, |transaction| {
+        let mut log = transaction.open_table(LOG)?;
+        let before = match head(&log, name) {
+            Ok(before) => before,
+            Err(error) => return error.refusal(),
+        };
+        let mut snapshots = transaction.open_table(SNAPSHOTS)?;
+        let has_base = base.is_some() || snapshots.get((name, position))?.is_some();
+        let Some(before) = before.filter(|head| head.next == prune.expected.0 && position <= head.next && has_base) else {
+            let found = Position(before.map_or(0, |head| head.next));
+            return Ok(Err(StoreError::Moved { thread: thread.clone(), expected: prune.expected, found }));
+        };
+        let unit = log.range((name, 0)..=(name, position))?.next_back().transpose()?.map_or(position, |(key, _)| key.value().1);
+        let mut pruned = Pruned { records: position.saturating_sub(before.first), snapshots: 0 };
+        log.retain_in((name, 0)..(name, unit), |_, _| false)?;
+        snapshots.retain_in((name, 0)..(name, position), |_, _| {
+            pruned.snapshots += 1;
+            false
+        })?;
+        transaction.open_table(REFERENCES)?.retain_in((name, 0, "")..(name, unit, ""), |_, ()| false)?;
+        keep_artifacts(file, transaction, name, Position(position), &shelf.taken)?;
+        if let Some(base) = &base {
+            snapshots.insert((name, position), &**base)?;
+        }
+        let after = Head { first: position.max(before.first), ..before };
+        put_head(transaction, &mut log, name, Some(before), after)?;
+        Ok(Ok(pruned))
+    })
+}
+
+/// Removes artifacts that nothing refers to. Gives the bytes they had.
+pub(super) fn sweep(file: &File) -> Result<u64, StoreError> {
+    let Some(artifacts) = &file.artifacts else { return Ok(0) };
+    // Nobody writes a new reference meanwhile.
+    let _right = file.to_write();
+    let referred = super::read::references(file)?;
+    let mut freed = 0;
+    for (hash, bytes) in artifacts.list().map_err(|e| file.error("read", e))? {
+        if !referred.contains(&hash) {
+            artifacts.remove(&hash).map_err(|e| file.error("written", e))?;
+            freed += bytes;
+        }
+    }
+    Ok(freed)
+}
