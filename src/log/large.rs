@@ -157,33 +157,33 @@ mod tests {
 
     #[test]
     fn large_parts_go_out_and_come_back() {
-        let text = "x".repeat(100);
+        let text = "x".repeat(300);
         let value = json!({ "a": text, "b": [text, "small", { "c": [1, 2, text] }], "d": 1.5 });
-        assert_eq!(there_and_back(&value, 90), (1, value.clone()), "one content, one artifact");
+        assert_eq!(there_and_back(&value, 200), (1, value.clone()), "one content, one artifact");
         assert_eq!(there_and_back(&value, 1_000), (0, value.clone()));
-        let numbers = json!({ "n": (0..50).collect::<Vec<u32>>(), "m": (0..3).collect::<Vec<u32>>() });
-        assert_eq!(there_and_back(&numbers, 90), (1, numbers.clone()), "a long list of small values");
-        let nested = json!([[text, (0..50).collect::<Vec<u32>>()], (0..90).collect::<Vec<u32>>()]);
-        assert_eq!(there_and_back(&nested, 90).1, nested, "an artifact in an artifact");
+        let numbers = json!({ "n": (0..90).collect::<Vec<u32>>(), "m": (0..3).collect::<Vec<u32>>() });
+        assert_eq!(there_and_back(&numbers, 200), (1, numbers.clone()), "a long list of small values");
+        let nested = json!([[text, (0..90).collect::<Vec<u32>>()], (0..99).collect::<Vec<u32>>()]);
+        assert_eq!(there_and_back(&nested, 200).1, nested, "an artifact in an artifact");
     }
 
     #[test]
     fn a_value_that_looks_like_a_reference_stays_what_it_is() {
-        let text = "x".repeat(100);
+        let text = "x".repeat(300);
         for value in [
             json!({ KEY: hash_of(b"x"), "t": text }),
             json!({ "t": text, "v": { KEY: hash_of(b"x") } }),
             json!([{ KEY: { KEY: text } }, text]),
             json!([{ KEY: 5 }, text]),
         ] {
-            assert_eq!(there_and_back(&value, 90).1, value);
+            assert_eq!(there_and_back(&value, 200).1, value);
         }
     }
 
     #[test]
     fn another_content_is_an_error() {
         let mut shelf = Shelf::above(10);
-        let lighter = shelf.take(json!(["x".repeat(100)])).expect("it is large");
+        let lighter = shelf.take(json!(["x".repeat(300)])).expect("it is large");
         let kept = shelf.taken.iter().map(|a| (a.hash.clone(), b"\"y\"".to_vec())).collect();
         let missing = resolve(lighter, &mut Kept(kept)).expect_err("it is another one");
         assert!(missing.why.contains("not what was stored"), "{}", missing.why);
