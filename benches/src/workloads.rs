@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Measured, now, runner, seconds_since};
 
-type Outcome = Result<Measured, Box<dyn Error>>;
+pub(crate) type Problem = Box<dyn Error + Send + Sync>;
+pub(crate) type Outcome = Result<Measured, Problem>;
 
 #[derive(Route)]
 enum Next {
@@ -111,13 +112,18 @@ pub(crate) async fn chat(variant: &str, n: u64, dir: &Path) -> Outcome {
 }
 
 fn message(i: u64) -> Said {
-    let mut x = i + 1;
-    let letters = (0..392).map(|_| {
+    let role = if i.is_multiple_of(2) { "user" } else { "assistant" };
+    Said { role: role.to_owned(), content: format!("{i:08}") + &letters(i + 1, 392) }
+}
+
+/// So many letters from a seed.
+pub(crate) fn letters(seed: u64, len: u64) -> String {
+    let mut x = seed;
+    let letter = |_| {
         x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         char::from(b'a' + u8::try_from((x >> 33) % 26).unwrap_or(0))
-    });
-    let role = if i.is_multiple_of(2) { "user" } else { "assistant" };
-    Said { role: role.to_owned(), content: format!("{i:08}") + &letters.collect::<String>() }
+    };
+    (0..len).map(letter).collect()
 }
 
 #[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default)]

@@ -32,6 +32,11 @@ impl Shelf {
         Self { above: Some(above), taken: Vec::new() }
     }
 
+    /// Bytes of what was taken so far.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.taken.iter().map(|artifact| artifact.bytes.len() as u64).sum()
+    }
+
     pub(crate) fn is_outsized(&self, bytes: usize) -> bool {
         self.above.is_some_and(|above| bytes > above)
     }
@@ -81,6 +86,20 @@ pub(crate) struct Missing {
 pub(crate) trait Fetch {
     /// The bytes of an artifact, or why they cannot be had.
     fn fetch(&mut self, hash: &str) -> Result<Vec<u8>, String>;
+}
+
+/// Counts the bytes of the artifacts that are read.
+pub(crate) struct Counted<'f> {
+    pub(crate) fetch: &'f mut dyn Fetch,
+    pub(crate) bytes: u64,
+}
+
+impl Fetch for Counted<'_> {
+    fn fetch(&mut self, hash: &str) -> Result<Vec<u8>, String> {
+        let bytes = self.fetch.fetch(hash)?;
+        self.bytes += bytes.len() as u64;
+        Ok(bytes)
+    }
 }
 
 /// For a store without artifacts.

@@ -3,7 +3,7 @@
 use std::fs::File as StdFile;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use redb::{Builder, CompactionError, Database, DatabaseError, StorageError};
@@ -17,7 +17,9 @@ use crate::store::StoreError;
 const REDB_MAGIC: &[u8] = b"redb\x1A\x0A\xA9\x0D\x0A";
 
 /// From this size on, commits also keep what makes the file quick to open after a crash; see [`RedbStore`](super::RedbStore).
-pub(super) const QUICK_REPAIR_FROM: u64 = 64 * 1024 * 1024;
+const QUICK_REPAIR_FROM: u64 = 64 * 1024 * 1024;
+/// How many commits are made between two looks at the size of the file.
+const COMMITS_PER_LOOK: u32 = 64;
 
 pub(super) type Io = Box<dyn std::error::Error + Send + Sync>;
 
@@ -49,6 +51,9 @@ pub(super) struct File {
     broken: AtomicBool,
     /// Held by whoever writes.
     writing: Mutex<()>,
+    /// Commits so far, and whether the file was large when its size was looked at last.
+    commits: AtomicU32,
+    is_large: AtomicBool,
 }
 
 impl File {
@@ -65,6 +70,8 @@ impl File {
             database: RwLock::new(None),
             broken: AtomicBool::new(false),
             writing: Mutex::new(()),
+            commits: AtomicU32::new(0),
+            is_large: AtomicBool::new(false),
         };
         *file.database.write().unwrap_or_else(PoisonError::into_inner) = Some(file.connect()?);
         Ok(file)
@@ -162,6 +169,14 @@ impl File {
             Some(database) => act(database),
             None => Err(StoreError::Closed),
         }
+    }
+
+    /// Whether commits should keep what makes the file quick to open after a crash. Its size is looked at now and then.
+    pub(super) fn is_large(&self) -> bool {
+        if self.commits.fetch_add(1, Ordering::Relaxed).is_multiple_of(COMMITS_PER_LOOK) {
+            self.is_large.store(self.len() >= QUICK_REPAIR_FROM, Ordering::Relaxed);
+        }
+        self.is_large.load(Ordering::Relaxed)
     }
 
     /// Bytes of the file.

@@ -7,7 +7,7 @@ use redb::{Database, ReadOnlyTable, ReadableDatabase, ReadableTable};
 use super::file::{File, Io};
 use super::layout::{BY_STATUS, HEAD, Head, LOG, REFERENCES, SNAPSHOTS, damaged, name_of, status_number};
 use crate::id::{Position, ThreadName};
-use crate::log::large::Fetch;
+use crate::log::large::{Counted, Fetch};
 use crate::log::{CodecError, Entry, codec};
 use crate::store::{Loaded, Order, Reach, StoreError, ThreadInfo, ThreadQuery};
 
@@ -26,11 +26,14 @@ struct Raw {
 pub(super) fn load(file: &File, thread: &ThreadName, reach: Reach) -> Result<Loaded, StoreError> {
     let Some(Raw { head, snapshot, units }) = raw(file, thread, reach)? else { return Ok(Loaded::default()) };
     file.with_artifacts(|fetch| {
-        let snapshot_bytes = snapshot.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
-        let snapshot = snapshot.map(|(position, bytes)| codec::decode_snapshot(thread, position, &bytes, fetch)).transpose()?;
+        let mut fetch = Counted { fetch, bytes: 0 };
+        let inline = snapshot.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
+        let snapshot =
+            snapshot.map(|(position, bytes)| codec::decode_snapshot(thread, position, &bytes, &mut fetch)).transpose()?;
+        let snapshot_bytes = inline + std::mem::take(&mut fetch.bytes);
         let from = snapshot.as_ref().map_or(Position(0), |s| s.position());
-        let record_bytes = units.iter().map(|(_, bytes)| bytes.len() as u64).sum();
-        let mut entries = decode_all(thread, &units, fetch)?;
+        let mut entries = decode_all(thread, &units, &mut fetch)?;
+        let record_bytes = units.iter().map(|(_, bytes)| bytes.len() as u64).sum::<u64>() + fetch.bytes;
         entries.retain(|entry| entry.position >= from);
         must_be_whole(thread, from, &head, &entries)?;
         Ok(Loaded { snapshot, snapshot_bytes, entries, record_bytes })

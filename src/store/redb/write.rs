@@ -2,7 +2,7 @@
 
 use redb::{Database, ReadableTable, Table, WriteTransaction};
 
-use super::file::{File, Io, QUICK_REPAIR_FROM};
+use super::file::{File, Io};
 use super::layout::{BY_STATUS, HEAD, Head, LOG, REFERENCES, SNAPSHOTS};
 use crate::clock::Timestamp;
 use crate::id::{Position, ThreadName};
@@ -20,6 +20,8 @@ pub(super) struct Prepared {
     unit: Vec<u8>,
     snapshot: Option<(Position, Vec<u8>)>,
     artifacts: Vec<Artifact>,
+    /// What it takes, with the artifacts.
+    appended: Appended,
     status: ThreadStatus,
     at: Timestamp,
 }
@@ -28,11 +30,16 @@ impl Prepared {
     pub(super) fn new(append: &Append, mut shelf: Shelf) -> Result<Self, StoreError> {
         let Append { thread, expected, records, snapshot, status, at } = append;
         let unit = codec::encode(thread, *expected, *at, records, &mut shelf)?;
+        let record_bytes = unit.len() as u64 + shelf.bytes();
+        let of_records = shelf.bytes();
         let snapshot = match snapshot {
             Some(snapshot) => Some((snapshot.position(), codec::encode_snapshot(thread, snapshot, &mut shelf)?)),
             None => None,
         };
+        let of_snapshot = shelf.bytes() - of_records;
+        let snapshot_bytes = snapshot.as_ref().map(|(_, bytes)| bytes.len() as u64 + of_snapshot);
         Ok(Self {
+            appended: Appended { record_bytes, snapshot_bytes },
             thread: thread.clone(),
             expected: *expected,
             records: records.len() as u64,
@@ -45,8 +52,8 @@ impl Prepared {
     }
 
     pub(super) fn bytes(&self) -> usize {
-        let artifacts: usize = self.artifacts.iter().map(|artifact| artifact.bytes.len()).sum();
-        self.unit.len() + self.snapshot.as_ref().map_or(0, |(_, bytes)| bytes.len()) + artifacts
+        let Appended { record_bytes, snapshot_bytes } = self.appended;
+        usize::try_from(record_bytes + snapshot_bytes.unwrap_or(0)).unwrap_or(usize::MAX)
     }
 
     pub(super) fn has_artifacts(&self) -> bool {
@@ -57,7 +64,7 @@ impl Prepared {
 /// A transaction. In a large file each commit also keeps what spares the next opening a look at the whole file.
 fn begin(file: &File, database: &Database) -> Result<WriteTransaction, StoreError> {
     let mut transaction = database.begin_write().map_err(|e| file.error("written", e))?;
-    if file.len() >= QUICK_REPAIR_FROM {
+    if file.is_large() {
         transaction.set_quick_repair(true);
     }
     Ok(transaction)
@@ -112,8 +119,7 @@ fn append_one(
     if let Some((position, bytes)) = &append.snapshot {
         transaction.open_table(SNAPSHOTS)?.insert((thread, position.0), &**bytes)?;
     }
-    let snapshot_bytes = append.snapshot.as_ref().map(|(_, bytes)| bytes.len() as u64);
-    Ok(Ok(Appended { record_bytes: append.unit.len() as u64, snapshot_bytes }))
+    Ok(Ok(append.appended))
 }
 
 /// Why a head cannot be had: the disk, or damage, which is one thread's trouble and not that of all who share the transaction.
