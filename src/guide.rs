@@ -10,6 +10,7 @@
 //! - [`history_and_forks`]: back in time, without losing anything.
 //! - [`streams`]: watching a run.
 //! - [`durability`]: what survives, and how runs end.
+//! - [`stores`]: where threads are kept, and their upkeep.
 
 #[doc = include_str!("docs/state.md")]
 pub mod state {}
@@ -34,3 +35,6 @@ pub mod streams {}
 
 #[doc = include_str!("docs/durability.md")]
 pub mod durability {}
+
+#[doc = include_str!("docs/stores.md")]
+pub mod stores {}

@@ -27,8 +27,14 @@ const LAYERS: &[(&str, &[&str])] = &[
 ];
 
 /// The one place below `src` where a crate is named.
-const HOMES: &[(&str, &str)] =
-    &[("tokio", "src/runner/"), ("redb", "src/store/redb/"), ("petgraph", "src/graph/"), ("futures_channel", "src/store/")];
+const HOMES: &[(&str, &str)] = &[
+    ("tokio", "src/runner/"),
+    ("redb", "src/store/redb/"),
+    ("petgraph", "src/graph/"),
+    ("futures_channel", "src/store/"),
+    ("flume", "src/store/redb/"),
+    ("object_store", "src/store/redb/"),
+];
 
 const FILE_LINES_MAX: usize = 500;
 /// Files that may be longer, each with the reason.

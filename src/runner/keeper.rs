@@ -21,6 +21,8 @@ pub(crate) struct Keeper {
     /// Where the log ends.
     pub(crate) position: Position,
     pub(crate) meter: SnapshotMeter,
+    /// The thread as it was opened, if a snapshot was due then: a run that is stored at its end writes none of its own.
+    pub(crate) opened: Option<Box<Snapshot>>,
     /// Whether this is a task of its own on a runtime whose other workers take over when one blocks.
     pub(crate) may_block: bool,
     /// How many checkpoints to keep at least; all of them if nothing is said.
@@ -79,14 +81,14 @@ impl Keeper {
         Ok(())
     }
 
-    fn unit(&self, machine: &Machine, records: Vec<Record>) -> Result<Append, Error> {
+    fn unit(&mut self, machine: &Machine, records: Vec<Record>) -> Result<Append, Error> {
         let folded = machine.folded();
         // A fork is read from its own snapshot; without one, opening would read the whole log.
         let forked = records.iter().any(|record| matches!(record, Record::Forked(_)));
         // A run that is stored as one checkpoint is ahead of its log.
         let due = self.durability != Durability::Exit && (forked || self.meter.is_due()) && machine.is_true_to_the_log();
         let next = Position(self.position.0 + records.len() as u64);
-        let snapshot = if due { Some(Box::new(Snapshot::of(folded, next)?)) } else { None };
+        let snapshot = if due { Some(Box::new(Snapshot::of(folded, next)?)) } else { self.opened.take() };
         let (thread, expected) = (self.thread.clone(), self.position);
         Ok(Append { thread, expected, records, snapshot, status: status(folded), at: self.clock.now() })
     }

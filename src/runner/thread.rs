@@ -21,7 +21,7 @@ use super::stop::{Lease, NoLease, Stop, Stopped, Stopper};
 use super::stream::{Announcer, Events, Told};
 use crate::graph::Answer;
 use crate::id::{InvalidThreadName, NodeName, Path, QuestionId, ThreadName};
-use crate::log::{Entry, Folded, Question, Record, Report, history};
+use crate::log::{Durability, Entry, Folded, Question, Record, Report, Snapshot, history};
 use crate::machine::{Begin, Ending, GivenAnswer, Machine};
 use crate::state::{State, StateKind, Update, View};
 use crate::store::{Reach, Store};
@@ -284,6 +284,8 @@ impl<S: State> Thread<S> {
         let name = self.name()?;
         let Opened { folded, meter } = self.open().await?;
         let position = folded.facts.next;
+        let is_due = self.options.durability == Durability::Exit && self.options.at.is_none() && meter.is_due();
+        let opened = if is_due { Some(Box::new(Snapshot::of(&folded, position)?)) } else { None };
         let pauses = self.options.pauses.as_ref().unwrap_or(&self.inner.shape().pauses).clone();
         let machine = Machine::new(Arc::clone(self.inner.shape()), name.clone(), folded, self.options.tasks_max, pauses);
         Ok(Driver {
@@ -295,6 +297,7 @@ impl<S: State> Thread<S> {
                 durability: self.options.durability,
                 position,
                 meter,
+                opened,
                 may_block: false,
                 keep_last: self.options.keep_last,
                 snapshots: VecDeque::new(),
