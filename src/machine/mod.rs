@@ -9,6 +9,7 @@ mod begin;
 mod call;
 mod edit;
 mod effect;
+mod gone;
 mod motion;
 mod node_set;
 mod step;
@@ -27,6 +28,7 @@ use crate::graph::{Pauses, Shape};
 use crate::id::{NodeName, Path, StepNumber, TaskId, ThreadName};
 use crate::log::{
     Durability, Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, Scope, Target, TaskStatus,
+    UpgradedState,
 };
 use crate::state::{Change, StateError, resolve};
 use motion::{Live, Motion};
@@ -36,6 +38,7 @@ pub(crate) use begin::{Begin, Limits, Refusal};
 pub(crate) use call::{Call, CallInput, CallOutcome};
 pub(crate) use edit::EditRefusal;
 pub(crate) use effect::EffectOutcome;
+pub(crate) use gone::Gone;
 pub(crate) use task::TaskEnd;
 
 /// Time, chance and new identifiers, as the caller hands them in.
@@ -181,6 +184,8 @@ pub(crate) struct Machine {
     ended: bool,
     /// Graphs with a step that failed to merge: in memory they may hold what was never recorded.
     spoiled: BTreeMap<Path, Failure>,
+    /// The states whose shape was another one when they were stored, until that is recorded.
+    upgraded: Option<Vec<UpgradedState>>,
     records: Vec<Record>,
     commands: Vec<Command>,
 }
@@ -204,9 +209,16 @@ impl Machine {
             stopping: false,
             ended: false,
             spoiled: BTreeMap::new(),
+            upgraded: None,
             records: Vec::new(),
             commands: Vec::new(),
         }
+    }
+
+    /// The states whose shape was another one when they were stored; none if nothing was.
+    pub(crate) fn upgraded(mut self, states: Vec<UpgradedState>) -> Self {
+        self.upgraded = Some(states).filter(|states| !states.is_empty());
+        self
     }
 
     /// When the steps of the run are stored.
@@ -324,8 +336,9 @@ impl Machine {
     /// Whether there is a breakpoint between the step that was merged and the one that is due.
     fn stops_here(&self, path: &Path) -> bool {
         let (Some(scope), Some(motion)) = (self.folded.scope(path), self.motion(path)) else { return false };
-        let before = || scope.facts.tasks.iter().any(|task| motion.pauses.before.contains(&task.due.node));
-        let after = || motion.merged.iter().any(|node| motion.pauses.after.contains(node));
+        let now = |node| motion.shape.name_now(node);
+        let before = || scope.facts.tasks.iter().any(|task| motion.pauses.before.contains(now(&task.due.node)));
+        let after = || motion.merged.iter().any(|node| motion.pauses.after.contains(now(node)));
         before() || after()
     }
 
