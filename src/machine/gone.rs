@@ -4,8 +4,8 @@ use std::fmt;
 
 use super::Machine;
 use crate::graph::{END, Shape};
-use crate::id::{NodeName, Path};
-use crate::log::{Scope, Target};
+use crate::id::{BranchId, NodeName, Path, StepNumber, TaskId};
+use crate::log::{Due, Scope, Target};
 
 /// Something that the thread needs to go on, and that the graph does not have any more.
 #[derive(Debug, PartialEq, Eq)]
@@ -55,7 +55,11 @@ impl Machine {
         for scope in self.folded.scopes() {
             let at_work = !scope.is_finished() || self.folded.asks_within(&scope.path);
             let gone = match shape.at(&scope.path) {
-                Some(shape) => missing(shape, scope).map(|what| (what, scope.path.clone())),
+                Some(inner) => missing(inner, scope).map(|what| (what, scope.path.clone())).or_else(|| {
+                    let outer = scope.path.outer()?;
+                    let node = leads(scope, true).find(|name| shape.at(&outer).is_some_and(|outer| lacks(outer, name)))?;
+                    Some((What::Node(node), outer))
+                }),
                 None if at_work => Some(self.gone_graph(&scope.path)),
                 // It keeps a state that nobody asks for.
                 None => None,
@@ -73,6 +77,26 @@ impl Machine {
             None => Some(self.gone_graph(&task.path)),
         });
         gone.map(|(what, place)| self.tell_gone(what, place))
+    }
+
+    /// Work that was begun under an earlier name of its node, in steps that were not stored, goes on under it: what is recorded of it counts by that name.
+    pub(super) fn keep_names(&self, shape: &Shape, (branch, path, step): (BranchId, &Path, StepNumber), due: &mut [Due]) {
+        if shape.renamed.is_empty() {
+            return;
+        }
+        let facts = &self.folded.facts;
+        let known: Vec<&TaskId> = facts.journals.keys().chain(facts.questions.iter().map(|question| &question.task)).collect();
+        let edges = due.iter().filter(|due| due.payload.is_none()).count();
+        for (index, due) in due.iter_mut().enumerate() {
+            let send = index.checked_sub(edges).and_then(|send| u32::try_from(send).ok());
+            let task = |node: &NodeName| TaskId { branch, path: path.clone(), step, node: node.clone(), send };
+            let began = |old: &&NodeName| {
+                let task = task(old);
+                known.iter().any(|known| **known == task || known.path.is_inside(&task))
+            };
+            let old = shape.earlier_names(&due.node).find(began).cloned();
+            old.into_iter().for_each(|old| due.node = old);
+        }
     }
 
     fn tell_gone(&self, what: What, place: Path) -> Gone {
@@ -105,14 +129,20 @@ impl Machine {
 fn missing(shape: &Shape, scope: &Scope) -> Option<What> {
     let facts = &scope.facts;
     let due = facts.tasks.iter().map(|task| &task.due.node).chain(&facts.deferred).cloned();
-    let results = scope.results();
-    let own = results.iter().filter(|done| !done.to_parent).flat_map(|done| done.goto.iter().flatten());
-    let targets = own.map(|target| {
-        let (Target::Node(name) | Target::Past(name) | Target::Send { node: name, .. }) = target;
-        name.clone()
-    });
     let arrived = facts.arrivals.iter().flat_map(|arrival| arrival.arrived.iter().cloned());
-    let node = due.chain(targets).chain(arrived).find(|name| name.as_str() != END && shape.index(name).is_none());
+    let node = due.chain(leads(scope, false)).chain(arrived).find(|name| lacks(shape, name));
     let join = || facts.arrivals.iter().find(|arrival| shape.join_now(&arrival.join).is_none());
     node.map(What::Node).or_else(|| join().map(|arrival| What::Join(arrival.join.to_string())))
+}
+
+fn lacks(shape: &Shape, name: &NodeName) -> bool {
+    name.as_str() != END && shape.index(name).is_none()
+}
+
+/// Where the results that are not merged lead: in the graph itself, or in the one outside.
+fn leads(scope: &Scope, outside: bool) -> impl Iterator<Item = NodeName> {
+    let results = scope.results().into_iter().filter(move |done| done.to_parent == outside);
+    results.flat_map(|done| done.goto.clone().unwrap_or_default()).map(|target| match target {
+        Target::Node(name) | Target::Past(name) | Target::Send { node: name, .. } => name,
+    })
 }

@@ -80,6 +80,8 @@ pub(crate) struct Place {
 pub(crate) struct Start {
     pub(crate) place: Place,
     pub(crate) node: usize,
+    /// The name that the node has now; the task has the one it began with.
+    pub(crate) name: NodeName,
     pub(crate) task: TaskId,
     pub(crate) attempt: u32,
     pub(crate) payload: Option<Arc<Value>>,
@@ -439,8 +441,10 @@ impl Machine {
         let steps_max = facts.run.as_ref().map_or(0, |run| run.started.steps_max);
         self.serial += 1;
         let place = Place { path: task.path.clone(), index, serial: self.serial };
+        let now = self.motion(&task.path).map(|motion| motion.shape.nodes[node].name.clone());
         let start = Start {
             node,
+            name: now.unwrap_or_else(|| task.node.clone()),
             attempt: due.attempts + 1,
             payload: due.due.payload.clone(),
             journal: facts.journals.get(&task).cloned().unwrap_or_default(),

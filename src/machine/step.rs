@@ -49,7 +49,8 @@ impl Machine {
             }
             merged => merged?,
         }
-        let next = match next(&shape, scope, &done, before.as_ref(), input.is_some()) {
+        let branch = scope.facts.branch;
+        let mut next = match next(&shape, scope, &done, before.as_ref(), input.is_some()) {
             Ok(next) => next.finish(&shape),
             Err(failure) => {
                 scope.applied.iter_mut().for_each(|changes| changes.truncate(applied));
@@ -57,8 +58,9 @@ impl Machine {
                 return Ok(Err(failure));
             }
         };
+        self.keep_names(&shape, (branch, path, step.next()), &mut next.due);
         let stepped = Stepped {
-            branch: scope.facts.branch,
+            branch,
             path: path.clone(),
             step,
             source: Source::Loop,
