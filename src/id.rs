@@ -285,6 +285,12 @@ impl Path {
         self.is_within(outer) && self.frames()[outer.frames().len()..].iter().all(|frame| frame.step.is_none())
     }
 
+    /// The same place inside `to` that it is inside `from`.
+    pub(crate) fn moved(&self, from: &Self, to: &Self) -> Self {
+        let inside = self.frames().get(from.frames().len()..).unwrap_or_default();
+        Self(Some(to.frames().iter().chain(inside).cloned().collect()))
+    }
+
     /// A graph inside this one.
     pub(crate) fn inner(&self, frame: Frame) -> Self {
         Self(Some(self.frames().iter().cloned().chain([frame]).collect()))

@@ -4,7 +4,7 @@ use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::{ToTokens, format_ident, quote};
 use syn::meta::ParseNestedMeta;
 use syn::spanned::Spanned;
-use syn::{Attribute, DeriveInput, Error, GenericParam, Ident, LitStr, Meta, Path, Result, parse_quote};
+use syn::{Attribute, DeriveInput, Error, GenericParam, Ident, LitInt, LitStr, Meta, Path, Result, parse_quote};
 
 use crate::fields::{self, Field, Rule};
 
@@ -13,6 +13,8 @@ pub(crate) struct Model<'a> {
     pub(crate) input: &'a DeriveInput,
     /// How the crate ferrata is called here.
     pub(crate) krate: Path,
+    /// The version of the state, if it says one.
+    pub(crate) version: Option<u32>,
     /// Name of the update type.
     pub(crate) update: Ident,
     pub(crate) fields: Vec<Field<'a>>,
@@ -22,11 +24,8 @@ pub(crate) struct Model<'a> {
 
 impl<'a> Model<'a> {
     pub(crate) fn read(input: &'a DeriveInput) -> Result<Self> {
-        let krate = krate(
-            &input.attrs,
-            "state",
-            "unknown attribute of a state; there is: crate = \"path\"; a merge rule belongs on a field",
-        )?;
+        let unknown = "unknown attribute of a state; there are: version = 2, crate = \"path\"; a merge rule belongs on a field";
+        let Settings { krate, version } = settings(&input.attrs, "state", &["crate", "version"], unknown)?;
         let mut parameters = Vec::new();
         for parameter in &input.generics.params {
             match parameter {
@@ -41,7 +40,7 @@ impl<'a> Model<'a> {
             }
         }
         let update = format_ident!("{}Update", input.ident);
-        Ok(Self { input, krate, update, fields: fields::read(input)?, parameters })
+        Ok(Self { input, krate, version, update, fields: fields::read(input)?, parameters })
     }
 
     /// Its name for code that is about one place, where the compiler then points.
@@ -113,28 +112,49 @@ impl<'a> Model<'a> {
     }
 }
 
-/// How the crate ferrata is called, as `#[state(crate = "path")]` says. Whatever else stands there is an error.
-pub(crate) fn krate(attributes: &[Attribute], name: &str, unknown: &str) -> Result<Path> {
-    let mut krate: Option<Path> = None;
+/// What a whole type says of itself.
+pub(crate) struct Settings {
+    /// How the crate ferrata is called.
+    pub(crate) krate: Path,
+    pub(crate) version: Option<u32>,
+}
+
+/// What stands in `#[state(..)]` or `#[route(..)]` on the whole type, of what is `known` there. Whatever else stands there is an error.
+pub(crate) fn settings(attributes: &[Attribute], name: &str, known: &[&str], unknown: &str) -> Result<Settings> {
+    let (mut krate, mut version) = (None, None);
     for attribute in attributes.iter().filter(|a| a.path().is_ident(name)) {
         let Meta::List(list) = &attribute.meta else { return Err(Error::new(attribute.path().span(), unknown)) };
-        if list.tokens.clone().into_iter().next().is_none_or(|token| token.to_string() != "crate") {
+        let first = list.tokens.clone().into_iter().next().map(|token| token.to_string());
+        if first.is_none_or(|first| !known.contains(&&*first)) {
             return Err(Error::new(list.tokens.span(), unknown));
         }
         attribute.parse_nested_meta(|meta| {
-            if !meta.path.is_ident("crate") {
-                return Err(meta.error(unknown));
-            }
-            let path = quoted(&meta, "::path::to::ferrata")?;
-            let path =
-                path.parse_with(Path::parse_mod_style).map_err(|_| Error::new(path.span(), "this is no path of a crate"))?;
-            match krate.replace(path) {
-                Some(_) => Err(meta.error("ferrata has one path")),
-                None => Ok(()),
+            let word = meta.path.get_ident().map(ToString::to_string).filter(|word| known.contains(&&**word));
+            match word.as_deref() {
+                Some("crate") => match krate.replace(krate_path(&meta)?) {
+                    Some(_) => Err(meta.error("ferrata has one path")),
+                    None => Ok(()),
+                },
+                Some("version") => match version.replace(number(&meta)?) {
+                    Some(_) => Err(meta.error("a state has one version")),
+                    None => Ok(()),
+                },
+                _ => Err(meta.error(unknown)),
             }
         })?;
     }
-    Ok(krate.unwrap_or_else(|| parse_quote!(::ferrata)))
+    Ok(Settings { krate: krate.unwrap_or_else(|| parse_quote!(::ferrata)), version })
+}
+
+fn krate_path(meta: &ParseNestedMeta<'_>) -> Result<Path> {
+    let path = quoted(meta, "::path::to::ferrata")?;
+    path.parse_with(Path::parse_mod_style).map_err(|_| Error::new(path.span(), "this is no path of a crate"))
+}
+
+fn number(meta: &ParseNestedMeta<'_>) -> Result<u32> {
+    let hint = "write the version as a number from 1 on: version = 2";
+    let number: LitInt = meta.value().and_then(|value| value.parse()).map_err(|error| Error::new(error.span(), hint))?;
+    number.base10_parse().ok().filter(|version| *version > 0).ok_or_else(|| Error::new(number.span(), hint))
 }
 
 /// The text behind an attribute's `=`.

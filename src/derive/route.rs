@@ -5,7 +5,7 @@ use quote::quote;
 use syn::{Data, DeriveInput, Error, Fields, LitStr, Path, Result, Variant, spanned::Spanned};
 
 use crate::fields::all;
-use crate::model::krate;
+use crate::model::settings;
 
 pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     let Data::Enum(data) = &input.data else {
@@ -14,11 +14,8 @@ pub(crate) fn derive(input: &DeriveInput) -> Result<TokenStream> {
     if data.variants.is_empty() {
         return Err(Error::new(input.ident.span(), "a route leads somewhere: give it a variant for each node, or `End`"));
     }
-    let krate = krate(
-        &input.attrs,
-        "route",
-        "unknown attribute of a route; there is: crate = \"path\"; a node's name belongs on a variant",
-    )?;
+    let unknown = "unknown attribute of a route; there is: crate = \"path\"; a node's name belongs on a variant";
+    let krate = settings(&input.attrs, "route", &["crate"], unknown)?.krate;
     let targets = all(data.variants.iter().map(|variant| target(variant, &krate)))?;
     let variants = data.variants.iter().map(|variant| &variant.ident);
     let ident = &input.ident;

@@ -75,6 +75,7 @@ fn static_state(model: &Model<'_>) -> TokenStream {
     let described = quote!(Self: #krate::state::typed::DescribedState);
     let where_clause = model.where_clause(model.state_bounds().into_iter().chain([described]));
     let fields = fields.iter().map(|field| declared(field, model));
+    let version = model.version.map(|version| quote!(.with_version(#version)));
     quote! {
         #[automatically_derived]
         impl #impl_generics #krate::StaticState for #ident #type_generics #where_clause {
@@ -84,6 +85,7 @@ fn static_state(model: &Model<'_>) -> TokenStream {
                     ::std::vec![#(#fields),*],
                     #krate::state::typed::json_schema::<Self>(),
                 )
+                #version
             }
         }
     }

@@ -3,6 +3,7 @@
 mod draw;
 mod lint;
 mod node;
+mod past;
 mod plan;
 mod question;
 mod route;
@@ -26,6 +27,7 @@ use crate::state::{Schema, State, StateKind, StateObject, StaticState, Update, t
 
 pub(crate) use node::{Handler, Subgraph};
 pub use node::{IntoNode, IntoReturn, Need, Next, Node, NodeReturn, PayloadType};
+use past::DeclaredPast;
 pub(crate) use plan::Pauses;
 pub(crate) use plan::{APPROVED, REJECTED};
 use plan::{DeclaredEdge, DeclaredJoin, DeclaredNode, DeclaredRoute, EdgeKind, Plan, TakeKind};
@@ -165,6 +167,7 @@ impl<S: State> GraphBuilder<S> {
             output: None,
             pauses: Pauses::default(),
             callable: Vec::new(),
+            past: DeclaredPast::default(),
         };
         Self { plan, schema, state: PhantomData }
     }
@@ -478,8 +481,10 @@ fn shape_of<S: State>(plan: &Plan<S>, schema: Schema, subgraphs: &BTreeMap<Arc<s
     let (input, output, pauses) = (plan.input.clone(), plan.output.clone(), plan.pauses.clone());
     let schema = Arc::new(schema);
     let kinds = subgraphs.iter().map(|(key, subgraph)| (Arc::clone(key), Arc::clone(&subgraph.shape.kind))).collect();
-    let kind = Arc::new(StateKind::of::<S>(Arc::clone(&schema), kinds));
+    let kind = Arc::new(StateKind::of::<S>(Arc::clone(&schema), kinds, plan.past.of_states()));
     let inner = |subgraph: &Subgraph| SubgraphShape { shape: Arc::clone(&subgraph.shape), keeps: subgraph.keeps };
     let subgraphs = subgraphs.iter().map(|(key, subgraph)| (Arc::clone(key), inner(subgraph))).collect();
-    Shape { name: plan.name.clone(), schema, nodes, start: exits(START), joins, index, input, output, pauses, subgraphs, kind }
+    let (start, name) = (exits(START), plan.name.clone());
+    let (fingerprint, renamed) = (past::structure(plan), plan.past.names());
+    Shape { name, fingerprint, schema, nodes, start, joins, index, renamed, input, output, pauses, subgraphs, kind }
 }

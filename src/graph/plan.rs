@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::id::NodeName;
 
 use super::node::{Node, PayloadType, Subgraph};
+use super::past::DeclaredPast;
 use super::shape::RouteFn;
 
 /// Where every run begins.
@@ -88,6 +89,7 @@ pub(crate) struct Plan<S> {
     pub(crate) pauses: Pauses,
     /// Graphs that nodes call, by the key they are called by.
     pub(crate) callable: Vec<(Arc<str>, Subgraph)>,
+    pub(crate) past: DeclaredPast,
 }
 
 /// Nodes before and after which a run stops.

@@ -59,11 +59,14 @@ pub(crate) struct NodeShape {
 /// The graph's structure. Nodes keep their declared order, which is the order of merging.
 pub(crate) struct Shape {
     pub(crate) name: String,
+    pub(crate) fingerprint: String,
     pub(crate) schema: Arc<Schema>,
     pub(crate) nodes: Vec<NodeShape>,
     pub(crate) joins: Vec<JoinShape>,
     pub(crate) start: Exits,
     pub(crate) index: HashMap<NodeName, usize>,
+    /// The names of now, by those that nodes had earlier.
+    pub(crate) renamed: BTreeMap<NodeName, NodeName>,
     /// Fields that an input may write; what it writes beside them is dropped.
     pub(crate) input: Option<Vec<String>>,
     /// Fields that a run gives back, if not all.
@@ -95,14 +98,19 @@ pub(crate) struct SubgraphShape {
 impl Shape {
     /// The shape of the graph that runs at `path`, if there is one.
     pub(crate) fn at<'s>(self: &'s Arc<Self>, path: &Path) -> Option<&'s Arc<Self>> {
-        path.frames().iter().try_fold(self, |shape, frame| Some(&shape.subgraphs.get(frame.key())?.shape))
+        path.frames().iter().try_fold(self, |shape, frame| Some(&shape.subgraph(frame.key())?.shape))
+    }
+
+    /// The graph inside with that key, be it an earlier one.
+    pub(crate) fn subgraph(&self, key: &str) -> Option<&SubgraphShape> {
+        self.subgraphs.get(self.kind.key(key))
     }
 
     /// Whether the steps of the graph at `path` are recorded.
     pub(crate) fn is_stored(&self, path: &Path) -> bool {
         let mut shape = self;
         for frame in path.frames() {
-            let Some(subgraph) = shape.subgraphs.get(frame.key()) else { return true };
+            let Some(subgraph) = shape.subgraph(frame.key()) else { return true };
             if subgraph.keeps == Keeps::Unstored {
                 return false;
             }
@@ -130,7 +138,7 @@ impl Shape {
     pub(crate) fn index(&self, name: &NodeName) -> Option<usize> {
         // The names of due tasks are mostly these very ones, which is seen without hashing.
         let same = self.nodes.iter().take(SEEN_AT_ONCE).position(|node| node.name.is_same(name));
-        same.or_else(|| self.index.get(name).copied())
+        same.or_else(|| self.index.get(self.name_now(name)).copied())
     }
 
     /// The names of all nodes, for errors.

@@ -71,6 +71,7 @@ pub(crate) fn check<S>(plan: &Plan<S>, schema: &Schema) -> Result<(), BuildError
         mistakes.extend(ways(plan));
         mistakes.extend(starving_joins(plan));
         mistakes.extend(unguarded(plan));
+        mistakes.extend(super::past::mistakes(plan, schema));
     }
     if mistakes.is_empty() { Ok(()) } else { Err(BuildError { graph: plan.name.clone(), mistakes }) }
 }
@@ -197,7 +198,7 @@ fn all_ends<S>(plan: &Plan<S>) -> Vec<(&NodeName, &NodeName, &'static str)> {
     ends
 }
 
-fn unknown<S>(plan: &Plan<S>, what: &str, name: &NodeName) -> Mistake {
+pub(super) fn unknown<S>(plan: &Plan<S>, what: &str, name: &NodeName) -> Mistake {
     let near = plan.nodes.iter().map(|n| n.name.as_str()).min_by_key(|known| distance(known, name.as_str()));
     let hint = match near.filter(|known| distance(known, name.as_str()) <= 2) {
         Some(near) => format!("did you mean \"{near}\"?"),

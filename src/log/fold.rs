@@ -280,6 +280,7 @@ impl Folded {
                 return Ok(());
             }
             Record::Forked(forked) => self.fork(forked),
+            Record::Upgraded(upgraded) => self.upgrade(upgraded)?,
             Record::RunEnded(ended) => {
                 if let Some(run) = &mut facts.run {
                     run.ended = Some(ended.outcome.clone());
@@ -307,13 +308,16 @@ impl Folded {
         let kind = self.root.kind.at(path).ok_or(misplaced)?;
         let new = || Scope {
             applied: self.root.applied.as_ref().map(|_| Vec::new()),
-            ..Scope::new(path.clone(), Arc::clone(kind), self.facts.branch)
+            ..Scope::new(path.clone(), kind, self.facts.branch)
         };
         Ok(self.inner.entry(path.clone()).or_insert_with(new))
     }
 
     /// A new input takes the place of everything that was due in its graph.
     fn take_input(&mut self, input: &Input) -> Result<(), FoldError> {
+        if let Some(was) = &input.was {
+            self.move_graph(was, &input.path);
+        }
         let known = self.facts.journals.keys().chain(self.facts.questions.iter().map(|question| &question.task));
         let ahead = known.filter(|task| task.path.is_within(&input.path) && self.is_ahead(&input.path, task));
         let ahead: HashSet<TaskId> = ahead.cloned().collect();
@@ -327,6 +331,15 @@ impl Folded {
             scope.state = state;
         }
         Ok(())
+    }
+
+    /// The graphs at a path, and those inside, go on at another one.
+    fn move_graph(&mut self, from: &Path, to: &Path) {
+        let inside: Vec<Path> = self.inner.keys().filter(|path| path.is_within(from)).cloned().collect();
+        for path in inside {
+            let (moved, scope) = (path.moved(from, to), self.inner.remove(&path));
+            self.inner.extend(scope.map(|scope| (moved.clone(), Scope { path: moved, ..scope })));
+        }
     }
 
     /// Forgets the questions and effects of a graph but for those of some tasks, and the graphs inside it but for those that keep their state.

@@ -16,6 +16,7 @@ mod report;
 mod scope;
 mod snapshot;
 mod squash;
+mod upgraded;
 
 #[doc = include_str!("../docs/format.md")]
 pub mod format {}
@@ -40,3 +41,5 @@ pub(crate) use scope::{Scope, TaskStatus, Written};
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::SnapshotMeter;
 pub(crate) use squash::{is_kept_back, squash};
+pub use upgraded::{InnerSchema, Upgraded, UpgradedState};
+pub(crate) use upgraded::{Misshapen, Why, inner_schemas};

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
 use super::question::Question;
 use super::scope::Written;
+use super::upgraded::{InnerSchema, Upgraded};
 use crate::clock::Timestamp;
 use crate::error::Failure;
 use crate::id::{BranchId, EffectId, NodeName, Path, Position, QuestionId, RunId, StepNumber, TaskId, ThreadName};
@@ -52,6 +53,8 @@ pub enum Record {
     Stepped(Box<Stepped>),
     /// The thread goes on from an earlier checkpoint, in a new line of history.
     Forked(Forked),
+    /// A program with other shapes of states goes on with the thread.
+    Upgraded(Box<Upgraded>),
     /// A run ended.
     RunEnded(Box<RunEnded>),
 }
@@ -95,8 +98,14 @@ pub struct Opened {
     pub thread: ThreadName,
     /// Name of the graph.
     pub graph: String,
-    /// The state's fields, merge rules and JSON Schema.
+    /// The state's fields, merge rules and JSON Schema, and what the fields hold before anything is written.
     pub schema: Schema,
+    /// The schema's fingerprint; absent in older logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fingerprint: Option<String>,
+    /// The shapes of the states of the graphs inside.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub inner: Vec<InnerSchema>,
     /// When.
     pub at: Timestamp,
 }
@@ -119,6 +128,9 @@ pub struct RunStarted {
     /// What the caller calls it by.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
+    /// The graph's fingerprint; absent in older logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<String>,
     /// When its steps are stored.
     #[serde(default)]
     pub durability: Durability,
@@ -147,6 +159,9 @@ pub struct Input {
     /// Left out of histories: the run's steps are stored as one checkpoint, which holds the input too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unlisted: bool,
+    /// Where the graph kept its state when the node that is or calls it had another name: it goes on with that state.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub was: Option<Path>,
 }
 
 /// See [`Record::TaskDone`].

@@ -91,6 +91,10 @@ pub(crate) struct ScopeFacts {
 pub(crate) struct Written(Vec<(FieldName, Option<Vec<Op>>)>);
 
 impl Written {
+    pub(super) fn fields(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(field, _)| &**field)
+    }
+
     pub(crate) fn extend(&mut self, changes: &[Change]) {
         for Change { field, op } in changes {
             let place = self.0.iter().position(|(known, _)| known == field).unwrap_or_else(|| {

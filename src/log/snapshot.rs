@@ -10,7 +10,7 @@ use super::fold::{Facts, FoldError, Folded};
 use super::record::Opened;
 use super::scope::{Scope, ScopeFacts};
 use crate::id::{Path, Position};
-use crate::state::{Schema, StateError, StateKind};
+use crate::state::{StateError, StateKind};
 
 /// Bytes that are appended before the first snapshot is worth its room.
 const FLOOR_BYTES: u64 = 16 * 1024;
@@ -33,7 +33,7 @@ struct ScopeSnapshot {
 
 impl ScopeSnapshot {
     fn of(scope: &Scope) -> Result<Self, StateError> {
-        Ok(Self { state: scope.state.values(&scope.kind.schema)?, facts: scope.facts.clone() })
+        Ok(Self { state: scope.kind.values(&scope.state)?, facts: scope.facts.clone() })
     }
 
     fn restore(self, path: Path, kind: &Arc<StateKind>) -> Result<Scope, StateError> {
@@ -58,9 +58,9 @@ impl Snapshot {
         self.facts.next
     }
 
-    /// The schema that the thread began with.
-    pub(crate) fn schema(&self) -> Option<Schema> {
-        self.facts.opened.as_ref().map(|opened| opened.schema.clone())
+    /// The first record, with the shapes that the thread has now.
+    pub(crate) fn opened(&self) -> Option<&Opened> {
+        self.facts.opened.as_ref()
     }
 
     pub(crate) fn opened_mut(&mut self) -> Option<&mut Opened> {
@@ -73,7 +73,7 @@ impl Snapshot {
         for (path, scope) in self.inner {
             let misplaced = FoldError::Misplaced { position: self.facts.next, what: "a graph in the snapshot" };
             let kind = kind.at(&path).ok_or(misplaced)?;
-            inner.insert(path.clone(), scope.restore(path, kind)?);
+            inner.insert(path.clone(), scope.restore(path, &kind)?);
         }
         Ok(Folded { facts: self.facts, root, inner })
     }

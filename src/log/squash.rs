@@ -30,7 +30,10 @@ pub(crate) fn squash(kept: Vec<Record>, folded: &Folded) -> Vec<Record> {
                 let last = last.entry(stepped.path.clone()).or_default();
                 (last.step, last.steps) = (place, last.steps + u64::from(!stepped.merged.is_empty()));
             }
-            Record::Input(input) => last.entry(input.path.clone()).or_default().input = Some(place),
+            Record::Input(input) => {
+                let last = last.entry(input.path.clone()).or_default();
+                (last.input, last.was) = (Some(place), last.was.take().or_else(|| input.was.clone()));
+            }
             _ => {}
         }
     }
@@ -40,12 +43,13 @@ pub(crate) fn squash(kept: Vec<Record>, folded: &Folded) -> Vec<Record> {
             records.push(record);
             continue;
         };
-        let (Some(scope), Last { input, step, steps }) = (folded.scope(path), last.get(path).copied().unwrap_or_default()) else {
+        let (Some(scope), Last { input, step, steps, was }) = (folded.scope(path), last.get(path).cloned().unwrap_or_default())
+        else {
             continue;
         };
         match record {
             Record::Input(call) if input == Some(place) => {
-                records.push(Record::Input(Box::new(Input { unlisted: true, ..*call })))
+                records.push(Record::Input(Box::new(Input { unlisted: true, was, ..*call })))
             }
             Record::Stepped(stepped) if place == step => {
                 let ran = stepped.merged.iter().map(|task| task.node.clone()).collect();
@@ -61,11 +65,13 @@ pub(crate) fn squash(kept: Vec<Record>, folded: &Folded) -> Vec<Record> {
 }
 
 /// Where the last checkpoint of a graph and its last input stand, and how many steps were made.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Default)]
 struct Last {
     input: Option<usize>,
     step: usize,
     steps: u64,
+    /// Where the graph kept its state before the run.
+    was: Option<Path>,
 }
 
 fn asked_in(record: &Record) -> Option<&Path> {

@@ -1,11 +1,14 @@
 //! How a run begins.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use super::{Command, Ending, Env, Machine, RunFailure, Step, answer::GivenAnswer};
+use super::{Command, Ending, Env, Gone, Machine, RunFailure, Step, answer::GivenAnswer, call::Called};
 use crate::clock::Timestamp;
-use crate::id::{NodeName, Path, RunId, StepNumber, TaskId};
-use crate::log::{Answered, CloseReason, Closed, Doubt, Durability, Input, Opened, QuestionKind, Record, RunStarted, Trigger};
+use crate::id::{Path, RunId, StepNumber, TaskId};
+use crate::log::{
+    Answered, CloseReason, Closed, Doubt, Durability, Input, Opened, QuestionKind, Record, RunStarted, Trigger, inner_schemas,
+};
 use crate::state::{Change, StateError, check, give_ids};
 
 /// Why a run does not begin. Nothing was recorded.
@@ -23,8 +26,8 @@ pub(crate) enum Refusal {
     InDoubt { effects: String, questions: String },
     #[error("the input cannot be applied: {0}")]
     Input(#[source] StateError),
-    #[error("the thread's next node \"{node}\" is not in the graph; there are: {known}")]
-    NodeGone { node: NodeName, known: String },
+    #[error("{0}")]
+    Gone(Gone),
 }
 
 /// What a run begins with.
@@ -74,7 +77,7 @@ impl Machine {
         self.start_run(trigger, limits, env)?;
         match begin {
             Begin::Input { changes, .. } => {
-                match self.take_input(&Path::ROOT, None, changes, false, env)? {
+                match self.take_input(&Path::ROOT, None, changes, env)? {
                     Ok(()) => {}
                     Err(RunFailure::Merge { source, .. }) => return Ok(Err(Refusal::Input(source))),
                     Err(other) => {
@@ -112,15 +115,32 @@ impl Machine {
 
     fn start_run(&mut self, trigger: Trigger, limits: Limits, env: &Env<'_>) -> Step {
         let (durability, at) = (self.durability, env.now);
-        if self.folded.facts.opened.is_none() {
-            let (id, thread, shape) = ((env.new_id)(), self.thread.clone(), &self.root.shape);
-            let (graph, schema) = (shape.name.clone(), (*shape.schema).clone());
-            self.record(Record::Opened(Box::new(Opened { id, thread, graph, schema, at })))?;
-        }
+        self.tell_shapes(env)?;
         let run = RunId((env.new_id)());
         let Limits { steps_max, thread_steps_max, deadline, tags } = limits;
-        let started = RunStarted { run, trigger, steps_max, thread_steps_max, deadline, tags, durability, at };
+        let graph = Some(self.root.shape.fingerprint.clone());
+        let started = RunStarted { run, trigger, steps_max, thread_steps_max, deadline, tags, graph, durability, at };
         self.record(Record::RunStarted(Box::new(started)))
+    }
+
+    /// What the states look like from here on: the first record of a thread, and of a program with other shapes that goes on with it.
+    pub(super) fn tell_shapes(&mut self, env: &Env<'_>) -> Step {
+        let shape = Arc::clone(&self.root.shape);
+        let states = self.upgraded.take();
+        let record = match &self.folded.facts.opened {
+            Some(opened) if states.is_none() && opened.tells(&shape.kind) => return Ok(()),
+            Some(_) => Record::Upgraded(Box::new(self.folded.upgraded(&shape.kind, states.unwrap_or_default(), env.now))),
+            None => Record::Opened(Box::new(Opened {
+                id: (env.new_id)(),
+                thread: self.thread.clone(),
+                graph: shape.name.clone(),
+                schema: shape.kind.told(),
+                fingerprint: Some(shape.kind.fingerprint().to_owned()),
+                inner: inner_schemas(&shape.kind),
+                at: env.now,
+            })),
+        };
+        self.record(record)
     }
 
     fn admit(&self, begin: &Begin) -> Result<(), Refusal> {
@@ -141,8 +161,8 @@ impl Machine {
             Begin::Input { .. } => {}
             Begin::Resume | Begin::Answer(_) if root.head.is_none() => return Err(Refusal::Fresh),
             Begin::Resume | Begin::Answer(_) => {
-                if let Some(task) = root.tasks.iter().find(|t| shape.index(&t.due.node).is_none()) {
-                    return Err(Refusal::NodeGone { node: task.due.node.clone(), known: shape.node_names() });
+                if let Some(gone) = self.gone() {
+                    return Err(Refusal::Gone(gone));
                 }
             }
         }
@@ -193,16 +213,16 @@ impl Machine {
     pub(super) fn take_input(
         &mut self,
         path: &Path,
-        caller: Option<TaskId>,
+        called: Option<Called>,
         mut changes: Vec<Change>,
-        shared: bool,
         env: &Env<'_>,
     ) -> Step<Result<(), RunFailure>> {
         let Some(shape) = self.root.shape.at(path).cloned() else { return Ok(Ok(())) };
         if let Some(fields) = &shape.input {
             changes.retain(|change| fields.iter().any(|field| *field == change.field));
         }
-        let (facts, known) = (&self.folded.facts, self.folded.scope(path));
+        let (facts, known) =
+            (&self.folded.facts, self.folded.scope(called.as_ref().and_then(|called| called.was.as_ref()).unwrap_or(path)));
         let is_given_up = |task: &TaskId| task.path.is_within(path) && !self.folded.is_ahead(path, task);
         let open: Vec<_> = facts.questions.iter().filter(|q| is_given_up(&q.task)).map(|question| question.id).collect();
         // Above every step that effects were recorded for, so that no task is taken for one that was given up.
@@ -216,7 +236,9 @@ impl Machine {
         let thread = &self.thread;
         give_ids(&shape.schema, &mut changes, || format!("{thread}:{}:{path}input@{}", branch.0, step.0));
         let unlisted = self.durability == Durability::Exit;
-        self.record(Record::Input(Box::new(Input { branch, path: path.clone(), caller, shared, step, changes, unlisted })))?;
+        let shared = called.as_ref().is_some_and(|called| called.shared);
+        let (caller, was) = called.map_or((None, None), |called| (Some(called.caller), called.was));
+        self.record(Record::Input(Box::new(Input { branch, path: path.clone(), caller, shared, step, changes, unlisted, was })))?;
         self.merge_step(path)
     }
 

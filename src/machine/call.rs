@@ -32,6 +32,15 @@ pub(crate) enum CallInput {
     Shared(Vec<Change>),
 }
 
+/// How a graph inside begins.
+pub(super) struct Called {
+    pub(super) caller: TaskId,
+    /// Whether it begins with the state of the graph outside.
+    pub(super) shared: bool,
+    /// Where it kept its state until now, if its node had another name.
+    pub(super) was: Option<Path>,
+}
+
 /// What came of a graph that was called.
 #[derive(Debug)]
 pub(crate) enum CallOutcome {
@@ -60,7 +69,7 @@ impl Machine {
             return refuse("the attempt is over".to_owned());
         };
         let key = call.graph.as_deref().unwrap_or(task.node.as_str());
-        let Some(subgraph) = motion.shape.subgraphs.get(key) else {
+        let Some(subgraph) = motion.shape.subgraph(key) else {
             return refuse(format!("there is no graph \"{key}\" to call; there are: {}", motion.shape.subgraph_names()));
         };
         let shape = Arc::clone(&subgraph.shape);
@@ -99,7 +108,8 @@ impl Machine {
                     CallInput::Changes(changes) => (changes, false),
                     CallInput::Shared(changes) => (changes, true),
                 };
-                self.take_input(&path, Some(task), changes, shared, env)?
+                let called = Called { was: self.was(&path, &task), caller: task, shared };
+                self.take_input(&path, Some(called), changes, env)?
             }
         };
         match begun {
@@ -108,6 +118,14 @@ impl Machine {
             Ok(()) => self.proceed(&path, env)?,
         }
         Ok(Ok(path))
+    }
+
+    /// Where a graph that keeps its state did so when its node had another name, if it was not called since.
+    fn was(&self, path: &Path, task: &TaskId) -> Option<Path> {
+        let frame = path.frames().last().filter(|frame| frame.step.is_none() && self.folded.scope(path).is_none())?;
+        let earlier = |old: &NodeName| task.path.inner(Frame { node: old.clone(), ..frame.clone() });
+        let shape = self.root.shape.at(&task.path)?;
+        shape.earlier_names(&task.node).map(earlier).find(|path| self.folded.scope(path).is_some())
     }
 
     /// A graph has come to an end in this run: its caller goes on.

@@ -4,7 +4,7 @@ use super::{Env, Machine, RunFailure, Step, step::after};
 use crate::clock::Timestamp;
 use crate::graph::{END, START, Shape};
 use crate::id::{BranchId, NodeName, Path, Position, StepNumber};
-use crate::log::{CloseReason, Closed, FoldError, Forked, Input, Opened, Record, Scope, Source, Stepped, Written};
+use crate::log::{CloseReason, Closed, FoldError, Forked, Input, Record, Scope, Source, Stepped, Written};
 use crate::state::{Change, StateError, check, give_ids, resolve};
 
 /// Why an edit is not made. Nothing was recorded.
@@ -49,6 +49,7 @@ impl Machine {
                 step,
                 changes,
                 unlisted: false,
+                was: None,
             })))?;
             return self.merge_step(path);
         }
@@ -95,11 +96,7 @@ impl Machine {
         if shape.index(&node).is_none() && node.as_str() != START && node.as_str() != END {
             return Ok(Err(EditRefusal::UnknownNode { node, known: shape.node_names() }));
         }
-        if self.folded.facts.opened.is_none() {
-            let (thread, graph) = (self.thread.clone(), shape.name.clone());
-            let opened = Opened { id: (env.new_id)(), thread, graph, schema: (*shape.schema).clone(), at: env.now };
-            self.record(Record::Opened(Box::new(opened)))?;
-        }
+        self.tell_shapes(env)?;
         let Some(scope) = self.folded.scope(path) else { return Ok(Err(EditRefusal::NoGraph { path: path.clone() })) };
         let origin = format!("{}:{}:{path}edit@{}", self.thread, scope.facts.branch.0, scope.step_due().0);
         give_ids(&shape.schema, &mut changes, || origin.clone());

@@ -9,6 +9,7 @@ mod begin;
 mod call;
 mod edit;
 mod effect;
+mod gone;
 mod motion;
 mod node_set;
 mod step;
@@ -27,6 +28,7 @@ use crate::graph::{Pauses, Shape};
 use crate::id::{NodeName, Path, StepNumber, TaskId, ThreadName};
 use crate::log::{
     Durability, Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, Scope, Target, TaskStatus,
+    UpgradedState,
 };
 use crate::state::{Change, StateError, resolve};
 use motion::{Live, Motion};
@@ -36,6 +38,7 @@ pub(crate) use begin::{Begin, Limits, Refusal};
 pub(crate) use call::{Call, CallInput, CallOutcome};
 pub(crate) use edit::EditRefusal;
 pub(crate) use effect::EffectOutcome;
+pub(crate) use gone::Gone;
 pub(crate) use task::TaskEnd;
 
 /// Time, chance and new identifiers, as the caller hands them in.
@@ -77,6 +80,8 @@ pub(crate) struct Place {
 pub(crate) struct Start {
     pub(crate) place: Place,
     pub(crate) node: usize,
+    /// The name that the node has now; the task has the one it began with.
+    pub(crate) name: NodeName,
     pub(crate) task: TaskId,
     pub(crate) attempt: u32,
     pub(crate) payload: Option<Arc<Value>>,
@@ -181,6 +186,8 @@ pub(crate) struct Machine {
     ended: bool,
     /// Graphs with a step that failed to merge: in memory they may hold what was never recorded.
     spoiled: BTreeMap<Path, Failure>,
+    /// The states whose shape was another one when they were stored, until that is recorded.
+    upgraded: Option<Vec<UpgradedState>>,
     records: Vec<Record>,
     commands: Vec<Command>,
 }
@@ -204,9 +211,16 @@ impl Machine {
             stopping: false,
             ended: false,
             spoiled: BTreeMap::new(),
+            upgraded: None,
             records: Vec::new(),
             commands: Vec::new(),
         }
+    }
+
+    /// The states whose shape was another one when they were stored; none if nothing was.
+    pub(crate) fn upgraded(mut self, states: Vec<UpgradedState>) -> Self {
+        self.upgraded = Some(states).filter(|states| !states.is_empty());
+        self
     }
 
     /// When the steps of the run are stored.
@@ -324,8 +338,9 @@ impl Machine {
     /// Whether there is a breakpoint between the step that was merged and the one that is due.
     fn stops_here(&self, path: &Path) -> bool {
         let (Some(scope), Some(motion)) = (self.folded.scope(path), self.motion(path)) else { return false };
-        let before = || scope.facts.tasks.iter().any(|task| motion.pauses.before.contains(&task.due.node));
-        let after = || motion.merged.iter().any(|node| motion.pauses.after.contains(node));
+        let now = |node| motion.shape.name_now(node);
+        let before = || scope.facts.tasks.iter().any(|task| motion.pauses.before.contains(now(&task.due.node)));
+        let after = || motion.merged.iter().any(|node| motion.pauses.after.contains(now(node)));
         before() || after()
     }
 
@@ -426,8 +441,10 @@ impl Machine {
         let steps_max = facts.run.as_ref().map_or(0, |run| run.started.steps_max);
         self.serial += 1;
         let place = Place { path: task.path.clone(), index, serial: self.serial };
+        let now = self.motion(&task.path).map(|motion| motion.shape.nodes[node].name.clone());
         let start = Start {
             node,
+            name: now.unwrap_or_else(|| task.node.clone()),
             attempt: due.attempts + 1,
             payload: due.due.payload.clone(),
             journal: facts.journals.get(&task).cloned().unwrap_or_default(),

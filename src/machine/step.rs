@@ -49,7 +49,8 @@ impl Machine {
             }
             merged => merged?,
         }
-        let next = match next(&shape, scope, &done, before.as_ref(), input.is_some()) {
+        let branch = scope.facts.branch;
+        let mut next = match next(&shape, scope, &done, before.as_ref(), input.is_some()) {
             Ok(next) => next.finish(&shape),
             Err(failure) => {
                 scope.applied.iter_mut().for_each(|changes| changes.truncate(applied));
@@ -57,8 +58,9 @@ impl Machine {
                 return Ok(Err(failure));
             }
         };
+        self.keep_names(&shape, (branch, path, step.next()), &mut next.due);
         let stepped = Stepped {
-            branch: scope.facts.branch,
+            branch,
             path: path.clone(),
             step,
             source: Source::Loop,
@@ -95,7 +97,7 @@ impl Machine {
 
 /// What is due after an edit that stands for a node, for the start or for the end.
 pub(super) fn after(shape: &Shape, scope: &Scope, node: &NodeName) -> Result<Scheduled, RunFailure> {
-    let mut next = Next::new(scope.facts.arrivals.clone());
+    let mut next = Next::new(shape.arrivals_now(&scope.facts.arrivals));
     let exits = match shape.index(node) {
         Some(index) => Some(&shape.nodes[index].exits),
         None if node.as_str() == START => Some(&shape.start),
@@ -117,7 +119,7 @@ fn next(
     before: Option<&StateCell>,
     input: bool,
 ) -> Result<Next, RunFailure> {
-    let mut next = Next::new(scope.facts.arrivals.clone());
+    let mut next = Next::new(shape.arrivals_now(&scope.facts.arrivals));
     if input {
         next.fire(shape, &NodeName::from(START), &shape.start, &scope.state)?;
     }
@@ -215,7 +217,7 @@ impl Next {
     fn fire(&mut self, shape: &Shape, name: &NodeName, exits: &Exits, state: &StateCell) -> Result<(), RunFailure> {
         self.edges.extend(exits.edges.iter().copied());
         for join in &exits.joins {
-            self.arrive(shape, *join, name);
+            self.arrive(shape, *join, shape.name_now(name));
         }
         for route in &exits.routes {
             for target in choose(name, route, state)? {

@@ -206,7 +206,7 @@ impl Context {
 
     /// The node that runs.
     pub fn node(&self) -> &str {
-        self.attempt.start.task.node.as_str()
+        self.attempt.start.name.as_str()
     }
 
     /// The task: the same over attempts and restarts.

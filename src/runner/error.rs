@@ -4,9 +4,9 @@ use std::fmt;
 
 use crate::error::{Class, Failure};
 use crate::id::{InvalidThreadName, NodeName, Path, Position, QuestionId, ThreadName};
-use crate::log::{CloseReason, Closed, ExportError, FoldError};
+use crate::log::{CloseReason, Closed, ExportError, FoldError, Misshapen, Why};
 use crate::machine::{AnswerRefusal, EditRefusal, Refusal, RunFailure};
-use crate::state::{Schema, StateError, ValueError};
+use crate::state::{StateError, Unfit, ValueError};
 use crate::store::{StoreError, ThreadStatus};
 
 /// What went wrong with a run or a question to a thread.
@@ -59,10 +59,9 @@ enum Kind {
     #[error("thread \"{thread}\" cannot be read: {source}")]
     Damaged { thread: ThreadName, source: FoldError },
     #[error(
-        "thread \"{thread}\" was stored as {stored}, and the program's state is {known}: {source}; nothing was changed: give new fields a \
-         serde default, or finish the thread with the old program"
+        "thread \"{thread}\"{place} was stored as {stored}, and the program's state is {known}: {why}; nothing was changed: {hint}"
     )]
-    Shape { thread: ThreadName, stored: String, known: String, source: StateError },
+    Shape { thread: ThreadName, place: String, stored: String, known: String, why: String, hint: String },
     #[error("thread \"{thread}\" belongs to graph \"{found}\", not to \"{expected}\"; use another thread name or another store")]
     OtherGraph { thread: ThreadName, found: String, expected: String },
     #[error("there is a thread \"{thread}\" already; delete it first, or use another name")]
@@ -124,8 +123,40 @@ impl Error {
         Self::of(Kind::Damaged { thread: thread.clone(), source })
     }
 
-    pub(crate) fn shape(thread: &ThreadName, stored: &Schema, known: &Schema, source: StateError) -> Self {
-        Self::of(Kind::Shape { thread: thread.clone(), stored: stored.shape(), known: known.shape(), source })
+    /// `at`: the checkpoint that it is about, if not the thread as it stands.
+    pub(crate) fn misshapen(thread: &ThreadName, misshapen: &Misshapen, at: Option<Position>) -> Self {
+        let Misshapen { path, stored, known, why } = misshapen;
+        let graph = if path.is_root() { String::new() } else { format!(", in the graph at {path},") };
+        let place = at.map_or(graph.clone(), |at| format!(", checkpoint {}{graph}", at.0));
+        let from = stored.version();
+        let (why, hint) = match why {
+            Why::Unfit(Unfit::Newer) => (Unfit::Newer.to_string(), "use the newer program".to_owned()),
+            Why::Unfit(unfit) if from < known.version() => (
+                unfit.to_string(),
+                format!(
+                    "correct the upgrade from version {from} (`.upgrade({from}, ..)` on the graph), or finish the thread with the old program"
+                ),
+            ),
+            Why::Unfit(unfit) => {
+                let next = from.saturating_add(1);
+                let hint = format!(
+                    "give new fields a serde default; or raise the state to `#[state(version = {next})]` and add `.upgrade({from}, ..)` to the graph; or \
+                     finish the thread with the old program"
+                );
+                (unfit.to_string(), hint)
+            }
+            Why::Pending { by, field } => {
+                let why = format!(
+                    "field `{field}` has another shape or value after the upgrade, and {by}, which writes it, is not merged yet"
+                );
+                (
+                    why,
+                    "finish that step with the old program, or drop it with new input that supersedes it or with an edit"
+                        .to_owned(),
+                )
+            }
+        };
+        Self::of(Kind::Shape { thread: thread.clone(), place, stored: stored.shape(), known: known.shape(), why, hint })
     }
 
     pub(crate) fn other_graph(thread: &ThreadName, found: &str, expected: &str) -> Self {
@@ -250,7 +281,7 @@ impl Error {
                 Refusal::Unfinished { .. } => "thread-unfinished",
                 Refusal::Waiting { .. } => "thread-waiting",
                 Refusal::Input(_) => "input",
-                Refusal::NodeGone { .. } => "node-gone",
+                Refusal::Gone(_) => "node-gone",
                 Refusal::InDoubt { .. } => "in-doubt",
             },
             Kind::Answer { refusal: AnswerRefusal::NotOpen(_), .. } => "question-unknown",

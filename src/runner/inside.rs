@@ -8,8 +8,9 @@ use super::error::Error;
 use super::keeper::status;
 use super::outcome::{Checkpoint, ThreadState};
 use super::thread::Thread;
-use crate::id::{NodeName, Path};
-use crate::log::{Entry, FoldError, Folded, Record, Scope, Seen, TaskState, history};
+use crate::graph::Shape;
+use crate::id::{Frame, NodeName, Path};
+use crate::log::{Entry, FoldError, Folded, Record, Scope, Seen, TaskState};
 use crate::state::{State, Update};
 
 /// A handle to a graph inside a thread: one that is at work, or that keeps its state. Made by [`Thread::inside`].
@@ -78,7 +79,7 @@ impl<S: State, T: State> Inside<S, T> {
         let folded = self.thread.folded("read a state").await?;
         let name = self.thread.name()?;
         let scope = self.find(&folded)?;
-        state_of(&folded, scope, self.thread.is_live()).map_err(|error| Error::damaged(name, error))
+        state_of(&folded, scope, self.thread.inner.shape(), self.thread.is_live()).map_err(|error| Error::damaged(name, error))
     }
 
     /// All checkpoints of the graph, newest first. Costs as much as the thread's whole history.
@@ -87,14 +88,16 @@ impl<S: State, T: State> Inside<S, T> {
     ///
     /// As [`state`](Self::state); but the last one that was at work is enough.
     pub async fn history(&self) -> Result<Vec<Checkpoint<T>>, Error> {
-        let (name, (base, log)) = (self.thread.name()?, self.thread.whole().await?);
+        let (name, log) = (self.thread.name()?, self.thread.whole().await?);
         let path = match &self.place {
             Place::Path(path) => path.clone(),
-            Place::Nodes(nodes) => last_at(&log, nodes).ok_or_else(|| Error::no_subgraph(name, &self.place))?,
+            Place::Nodes(nodes) => {
+                last_at(self.thread.inner.shape(), &log.entries, nodes).ok_or_else(|| Error::no_subgraph(name, &self.place))?
+            }
         };
         self.check_type(&path)?;
-        let seen = history(base, &log, &path).map_err(|error| Error::damaged(name, error))?;
-        Ok(checkpoints(seen))
+        let seen = self.thread.seen(log, &path)?;
+        Ok(checkpoints(seen, self.thread.inner.shape()))
     }
 
     /// Changes the state of the graph, as if `as_node` had returned the update; see [`Thread::update`]. The graph outside stays where it is.
@@ -114,7 +117,7 @@ impl<S: State, T: State> Inside<S, T> {
         }
         let fits = |path: &Path| match &self.place {
             Place::Path(wanted) => path == wanted,
-            Place::Nodes(nodes) => leads(path, nodes),
+            Place::Nodes(nodes) => leads(self.thread.inner.shape(), path, nodes),
         };
         let mut found: Vec<&Scope> = folded.inner.values().filter(|scope| fits(&scope.path)).collect();
         if found.len() > 1 && found.iter().any(|scope| !scope.is_finished()) {
@@ -155,33 +158,48 @@ impl fmt::Display for Place {
 }
 
 /// Whether the frames of a path are of these nodes.
-fn leads(path: &Path, nodes: &[NodeName]) -> bool {
-    path.frames().iter().map(|frame| &frame.node).eq(nodes)
+fn leads(shape: &Arc<Shape>, path: &Path, nodes: &[NodeName]) -> bool {
+    let frames = path.frames().iter().enumerate();
+    let is_of = |((depth, frame), node): ((usize, &Frame), &NodeName)| {
+        let outer = path.to_depth(depth);
+        name_now(shape, &outer, &frame.node) == name_now(shape, &outer, node)
+    };
+    path.frames().len() == nodes.len() && frames.zip(nodes).all(is_of)
 }
 
 /// The last graph that began at these nodes.
-fn last_at(log: &[Entry], nodes: &[NodeName]) -> Option<Path> {
+fn last_at(shape: &Arc<Shape>, log: &[Entry], nodes: &[NodeName]) -> Option<Path> {
     log.iter().rev().find_map(|entry| match &entry.record {
-        Record::Input(input) if leads(&input.path, nodes) => Some(input.path.clone()),
+        Record::Input(input) if leads(shape, &input.path, nodes) => Some(input.path.clone()),
         _ => None,
     })
 }
 
 /// A graph as it stands: live, with the results that are pending in its open step, or as it was recorded.
-pub(super) fn state_of<T: State>(folded: &Folded, scope: &Scope, is_live: bool) -> Result<ThreadState<T>, FoldError> {
+pub(super) fn state_of<T: State>(
+    folded: &Folded,
+    scope: &Scope,
+    shape: &Arc<Shape>,
+    is_live: bool,
+) -> Result<ThreadState<T>, FoldError> {
     let facts = &scope.facts;
     let values = if is_live { scope.live(folded.facts.next)? } else { scope.state.clone() };
     let tasks = facts.tasks.iter().enumerate().filter(|(_, task)| task.result().is_none());
     let within = |question: &&Arc<crate::log::Question>| question.task.path.is_within(&scope.path);
     Ok(ThreadState {
         values: values.view(),
-        next: tasks.map(|(_, task)| task.due.node.clone()).collect(),
+        next: tasks.map(|(_, task)| name_now(shape, &scope.path, &task.due.node)).collect(),
         questions: folded.facts.questions.iter().filter(within).cloned().collect(),
         status: status(folded),
         step: scope.step_due().before(),
         source: facts.head.map(|head| head.source),
         tasks: (0..facts.tasks.len()).map(|index| task_state(folded, scope, index)).collect(),
     })
+}
+
+/// The name that a node of the graph at `path` has now.
+fn name_now(shape: &Arc<Shape>, path: &Path, node: &NodeName) -> NodeName {
+    shape.at(path).map_or_else(|| node.clone(), |shape| shape.name_now(node).clone())
 }
 
 fn task_state(folded: &Folded, scope: &Scope, index: usize) -> TaskState {
@@ -196,7 +214,7 @@ fn task_state(folded: &Folded, scope: &Scope, index: usize) -> TaskState {
 }
 
 /// Checkpoints as they are shown, newest first.
-pub(super) fn checkpoints<T: State>(seen: Vec<Seen>) -> Vec<Checkpoint<T>> {
+pub(super) fn checkpoints<T: State>(seen: Vec<Seen>, shape: &Arc<Shape>) -> Vec<Checkpoint<T>> {
     let checkpoint = |Seen { position, at, scope, tasks, parent }: Seen| {
         let head = scope.facts.head?;
         Some(Checkpoint {
@@ -207,7 +225,7 @@ pub(super) fn checkpoints<T: State>(seen: Vec<Seen>) -> Vec<Checkpoint<T>> {
             source: head.source,
             parent,
             values: scope.state.view(),
-            next: scope.next(),
+            next: scope.next().iter().map(|node| name_now(shape, &scope.path, node)).collect(),
             tasks,
         })
     };

@@ -83,8 +83,8 @@ impl Keeper {
 
     fn unit(&mut self, machine: &Machine, records: Vec<Record>) -> Result<Append, Error> {
         let folded = machine.folded();
-        // A fork is read from its own snapshot; without one, opening would read the whole log.
-        let forked = records.iter().any(|record| matches!(record, Record::Forked(_)));
+        // A fork is read from its own snapshot, and so is an upgrade; without one, opening would read what is left behind.
+        let forked = records.iter().any(|record| matches!(record, Record::Forked(_) | Record::Upgraded(_)));
         // A run that is stored as one checkpoint is ahead of its log.
         let due = self.durability != Durability::Exit && (forked || self.meter.is_due()) && machine.is_true_to_the_log();
         let next = Position(self.position.0 + records.len() as u64);

@@ -9,7 +9,7 @@ use super::context::{Context, Use};
 use super::driver::Runnable;
 use super::handler::startable;
 use crate::error::NodeError;
-use crate::graph::{Graph, GraphBuilder, Handlers, IntoNode, Keeps, Node, NodeReturn, NodeShape, Subgraph};
+use crate::graph::{Graph, GraphBuilder, Handlers, IntoNode, Keeps, Node, NodeReturn, NodeShape, Shape, Subgraph};
 use crate::id::Path;
 use crate::machine::{Call, CallInput, CallOutcome};
 use crate::state::{Change, State, Update, View};
@@ -18,6 +18,7 @@ use crate::state::{Change, State, Update, View};
 pub(crate) struct Runnables {
     pub(crate) nodes: Box<[Runnable]>,
     inner: BTreeMap<Arc<str>, Arc<Self>>,
+    shape: Arc<Shape>,
 }
 
 impl Runnables {
@@ -30,12 +31,13 @@ impl Runnables {
         };
         let nodes = graph.handlers.iter().zip(&graph.shape.nodes).map(runnable).collect();
         let inner = |subgraph: &Subgraph| Arc::clone(&subgraph.nodes).downcast().expect("made by `subgraph` below");
-        Self { nodes, inner: graph.subgraphs.iter().map(|(key, subgraph)| (Arc::clone(key), inner(subgraph))).collect() }
+        let inner = graph.subgraphs.iter().map(|(key, subgraph)| (Arc::clone(key), inner(subgraph))).collect();
+        Self { nodes, inner, shape: Arc::clone(&graph.shape) }
     }
 
     /// The nodes of the graph that runs at `path`, if there is one.
     pub(crate) fn at<'r>(self: &'r Arc<Self>, path: &Path) -> Option<&'r Arc<Self>> {
-        path.frames().iter().try_fold(self, |runnables, frame| runnables.inner.get(frame.key()))
+        path.frames().iter().try_fold(self, |runnables, frame| runnables.inner.get(runnables.shape.kind.key(frame.key())))
     }
 }
 

@@ -21,9 +21,9 @@ use super::stop::{Lease, NoLease, Stop, Stopped, Stopper};
 use super::stream::{Announcer, Events, Told};
 use crate::graph::Answer;
 use crate::id::{InvalidThreadName, NodeName, Path, QuestionId, ThreadName};
-use crate::log::{Durability, Entry, Folded, Question, Record, Report, Snapshot, history};
+use crate::log::{Durability, Entry, Folded, Question, Record, Report, Snapshot};
 use crate::machine::{Begin, Ending, GivenAnswer, Machine};
-use crate::state::{State, StateKind, Update, View};
+use crate::state::{State, StateKind, Update, Values, View};
 use crate::store::{Reach, Store};
 
 /// A handle to a thread: what persists, one conversation or one piece of work.
@@ -82,7 +82,7 @@ impl<S: State> Thread<S> {
     ///
     /// The input counts on a fresh thread only; later calls go on with the first one.
     pub async fn run_once(&self, input: impl Into<Update>) -> Result<Outcome<S>, Error> {
-        let fresh = self.open().await?.folded.root.facts.head.is_none();
+        let fresh = self.open_stateless().await?.root.facts.head.is_none();
         if fresh { self.run(input).await } else { self.resume().await }
     }
 
@@ -163,14 +163,15 @@ impl<S: State> Thread<S> {
         let changes = update.into_changes()?;
         let _lease = self.lease()?;
         self.store("keep an edit")?;
-        let mut driver = self.driver(Announcer::silent()).await?;
+        let drops = path.is_root();
+        let mut driver = self.driver(Announcer::silent(), drops).await?;
         driver.edit(self.options.at, path, changes, as_node.map(NodeName::from)).await
     }
 
     /// The fold of what is stored, up to the chosen checkpoint.
     pub(super) async fn folded(&self, what: &'static str) -> Result<Folded, Error> {
         self.store(what)?;
-        Ok(self.open().await?.folded)
+        Ok(self.open(false).await?.folded)
     }
 
     /// Whether the handle shows the thread as it stands, and not as it was.
@@ -189,20 +190,32 @@ impl<S: State> Thread<S> {
         if folded.root.facts.head.is_none() {
             return Err(Error::unknown_thread(name));
         }
-        super::inside::state_of(&folded, &folded.root, self.is_live()).map_err(|error| Error::damaged(name, error))
+        super::inside::state_of(&folded, &folded.root, self.inner.shape(), self.is_live())
+            .map_err(|error| Error::damaged(name, error))
     }
 
     /// The open questions; none if there is no such thread.
     pub async fn questions(&self) -> Result<Vec<Arc<Question>>, Error> {
-        Ok(self.open().await?.folded.facts.questions)
+        // Questions can be shown whatever has become of the states.
+        Ok(self.open_stateless().await?.facts.questions)
     }
 
     /// All checkpoints that are kept, newest first. Costs as much as the thread's whole history.
+    ///
+    /// # Errors
+    ///
+    /// A checkpoint that was stored in another shape and that no upgrade makes one of the program's (code `state-shape`); see
+    /// [`values_history`](Self::values_history).
     pub async fn history(&self) -> Result<Vec<Checkpoint<S>>, Error> {
-        let name = self.name()?;
-        let (base, entries) = self.whole().await?;
-        let seen = history(base, &entries, &Path::ROOT).map_err(|error| Error::damaged(name, error))?;
-        Ok(super::inside::checkpoints(seen))
+        let seen = self.seen(self.whole().await?, &Path::ROOT)?;
+        Ok(super::inside::checkpoints(seen, self.inner.shape()))
+    }
+
+    /// As [`history`](Self::history), with the states as they were recorded, whatever their types were: for a thread whose states the program cannot
+    /// read any more, and for tools. Fields that were not written hold what the state type of then begins with, if the log tells.
+    pub async fn values_history(&self) -> Result<Vec<Checkpoint<Values>>, Error> {
+        let seen = self.seen_recorded(self.whole().await?, &Path::ROOT)?;
+        Ok(super::inside::checkpoints(seen, self.inner.shape()))
     }
 
     /// Every record of the thread that is kept, in order; none if there is no such thread.
@@ -280,11 +293,13 @@ impl<S: State> Thread<S> {
         Ok(Running { handle: tokio::spawn(run.instrument(span)), stopper })
     }
 
-    async fn driver(&self, announcer: Announcer) -> Result<Driver, Error> {
+    /// `drops`: what is not merged yet will be dropped.
+    async fn driver(&self, announcer: Announcer, drops: bool) -> Result<Driver, Error> {
         let name = self.name()?;
-        let Opened { folded, meter } = self.open().await?;
+        let Opened { folded, meter, upgraded } = self.open(drops).await?;
         let position = folded.facts.next;
-        let is_due = self.options.durability == Durability::Exit && self.options.at.is_none() && meter.is_due();
+        let is_due =
+            self.options.durability == Durability::Exit && self.options.at.is_none() && upgraded.is_empty() && meter.is_due();
         let opened = if is_due { Some(Box::new(Snapshot::of(&folded, position)?)) } else { None };
         let pauses = self.options.pauses.as_ref().unwrap_or(&self.inner.shape().pauses).clone();
         let machine = Machine::new(Arc::clone(self.inner.shape()), name.clone(), folded, self.options.tasks_max, pauses);
@@ -305,7 +320,7 @@ impl<S: State> Thread<S> {
             },
             clock: Arc::clone(&self.inner.clock),
             thread: name.clone(),
-            machine: machine.durability(self.options.durability),
+            machine: machine.durability(self.options.durability).upgraded(upgraded),
             kept: Vec::new(),
             announcer,
             spans: Spans::default(),
@@ -318,7 +333,8 @@ impl<S: State> Thread<S> {
 
     async fn drive(&self, begin: Begin, announcer: Announcer, mut stopped: Stopped) -> Result<Outcome<S>, Error> {
         let name = self.name()?;
-        let mut driver = self.driver(announcer).await?;
+        let drops = matches!(begin, Begin::Input { supersede: true, .. });
+        let mut driver = self.driver(announcer, drops).await?;
         driver.keeper.may_block = spawned_may_block();
         driver.go_back(self.options.at, matches!(begin, Begin::Resume))?;
         if let Begin::Answer(answers) = &begin {

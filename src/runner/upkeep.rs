@@ -8,7 +8,7 @@ use super::keeper::status;
 use super::thread::Thread;
 use crate::clock::Timestamp;
 use crate::id::{Position, ThreadName};
-use crate::log::{Exported, Folded, Snapshot, cut, fold_line};
+use crate::log::{Exported, Snapshot, cut};
 use crate::state::State;
 use crate::store::{Loaded, Prune, Pruned, Reach, Restore, Store, ThreadInfo, ThreadQuery, ThreadStatus};
 
@@ -70,7 +70,7 @@ impl<S: State> Thread<S> {
         let name = self.name()?;
         let _lease = self.lease()?;
         let store = self.store("prune a thread")?;
-        let (base, entries) = self.whole().await?;
+        let (base, entries) = self.recorded(self.whole().await?)?;
         let first = base.facts.next;
         let keeps = |age: usize, at: Timestamp| match keep {
             Keep::Last(checkpoints) => age < checkpoints,
@@ -82,13 +82,6 @@ impl<S: State> Thread<S> {
         let base = Some(Box::new(Snapshot::of(&folded, before)?));
         let expected = Position(first.0 + entries.len() as u64);
         Ok(store.prune(Prune { thread: name.clone(), before, base, expected }).await?)
-    }
-
-    /// The fold of a log that ends with these entries.
-    fn at_end(&self, base: Folded, entries: &[crate::log::Entry]) -> Result<Folded, Error> {
-        let name = self.name()?;
-        let line = fold_line(base, entries, None).map_err(|error| Error::damaged(name, error))?;
-        line.ok_or_else(|| Error::forked_from_nowhere(name))
     }
 
     /// Makes a copy of the thread under another name, with all its history. The copy is another thread: what is done in it is not done in this one, and
@@ -158,8 +151,9 @@ impl<S: State> Thread<S> {
         let Exported { base, entries, .. } = exported;
         // Only what can be read again goes in.
         let loaded = Loaded { snapshot: base.clone(), entries: entries.clone(), ..Loaded::default() };
-        let opened = self.open_whole(loaded)?;
-        let restore = Restore { thread: name.clone(), base: base.map(Box::new), entries, status: status(&opened.folded) };
+        let (before, records) = self.recorded(loaded)?;
+        let folded = self.at_end(before, &records)?;
+        let restore = Restore { thread: name.clone(), base: base.map(Box::new), entries, status: status(&folded) };
         store.restore(restore).await.map_err(|error| Error::restore(name, error))
     }
 }
@@ -234,18 +228,16 @@ impl<S: State> Thread<S> {
     async fn check(&self, listed: &ThreadInfo) -> Result<u64, Error> {
         let (name, store) = (self.name()?, self.store("verify a thread")?);
         let newest = store.load(name, Reach::Newest).await?.snapshot;
-        let whole = store.load(name, Reach::Whole).await?;
-        let records = whole.entries.len() as u64;
+        let (base, entries) = self.recorded(store.load(name, Reach::Whole).await?)?;
         if let Some(newest) = newest {
-            let base = self.base(whole.snapshot.clone()).map_err(|error| Error::damaged(name, error))?;
-            let before = whole.entries.iter().take_while(|entry| entry.position < newest.position()).count();
-            let folded = self.at_end(base, &whole.entries[..before])?;
+            let before = entries.iter().take_while(|entry| entry.position < newest.position()).count();
+            let folded = self.at_end(base.clone(), &entries[..before])?;
             if Snapshot::of(&folded, newest.position())? != newest {
                 return Err(Error::other_snapshot(name, newest.position()));
             }
         }
-        let opened = self.open_whole(whole)?;
-        let told = status(&opened.folded);
+        let records = entries.len() as u64;
+        let told = status(&self.at_end(base, &entries)?);
         // A run may have gone on since the thread was listed.
         if told != listed.status && is_still(&**store, listed).await? {
             return Err(Error::other_status(name, listed.status, told));

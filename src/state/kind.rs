@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::{Schema, State, StateCell, StateError, View};
+use super::{Schema, State, StateCell, StateError, Upgrades, Values, View};
 use crate::id::Path;
 
 type Decode = fn(&Schema, Map<String, Value>) -> Result<StateCell, StateError>;
@@ -15,17 +15,58 @@ type Decode = fn(&Schema, Map<String, Value>) -> Result<StateCell, StateError>;
 /// The kind of state a graph has, and those of its subgraphs by their keys.
 pub(crate) struct StateKind {
     pub(crate) schema: Arc<Schema>,
+    fingerprint: String,
     state: (TypeId, &'static str),
     empty: StateCell,
     decode: Decode,
     inner: BTreeMap<Arc<str>, Arc<StateKind>>,
+    past: Past,
+    /// Whether it is of a thread as it was recorded: every graph that may have been in there has a kind.
+    is_recorded: bool,
+}
+
+/// What a graph knows of its own past.
+#[derive(Clone, Default)]
+pub(crate) struct Past {
+    pub(crate) upgrades: Upgrades,
+    /// The keys of subgraphs, by those that they had earlier.
+    pub(crate) renamed: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 impl StateKind {
-    pub(crate) fn of<S: State>(schema: Arc<Schema>, inner: BTreeMap<Arc<str>, Arc<Self>>) -> Self {
+    pub(crate) fn of<S: State>(schema: Arc<Schema>, inner: BTreeMap<Arc<str>, Arc<Self>>, past: Past) -> Self {
         let empty = StateCell::new(S::empty(&schema));
         let state = (TypeId::of::<S>(), std::any::type_name::<S>());
-        Self { schema, state, empty, decode: |schema, values| Ok(StateCell::new(S::decode(schema, values)?)), inner }
+        let decode: Decode = |schema, values| Ok(StateCell::new(S::decode(schema, values)?));
+        Self { fingerprint: schema.fingerprint(), schema, state, empty, decode, inner, past, is_recorded: false }
+    }
+
+    /// The kind of a graph as it was recorded, whatever the program knows of it now.
+    pub(crate) fn recorded(schema: Schema, inner: BTreeMap<Arc<str>, Arc<Self>>) -> Self {
+        let kind = Self::of::<Values>(Arc::new(schema), inner, Past::default());
+        Self { is_recorded: true, ..kind }
+    }
+
+    /// Whether it is the kind of a graph as it was recorded.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.is_recorded
+    }
+
+    /// Whether its states take whatever they are given.
+    pub(super) fn is_open(&self) -> bool {
+        self.other_than(TypeId::of::<Values>()).is_none()
+    }
+
+    /// The schema's fingerprint.
+    pub(crate) fn fingerprint(&self) -> &str {
+        &self.fingerprint
+    }
+
+    /// The schema as it is stored: it also tells what the fields hold before anything is written.
+    pub(crate) fn told(&self) -> Schema {
+        // A value that cannot be stored is told by whoever stores the state.
+        let empty = self.values(&self.empty).unwrap_or_default();
+        (*self.schema).clone().filled(&empty)
     }
 
     /// The name of its Rust type, if that is not `S`.
@@ -42,9 +83,43 @@ impl StateKind {
         (self.decode)(&self.schema, values)
     }
 
+    /// The fields of a state of this kind that are not absent.
+    pub(crate) fn values(&self, state: &StateCell) -> Result<Map<String, Value>, StateError> {
+        // What was recorded may have fields that its schema does not tell of.
+        if self.is_recorded { Ok(state.view::<Values>().to_object()) } else { state.values(&self.schema) }
+    }
+
     /// The kind of the graph that runs at `path`, if there is one.
-    pub(crate) fn at(self: &Arc<Self>, path: &Path) -> Option<&Arc<Self>> {
-        path.frames().iter().try_fold(self, |kind, frame| kind.inner.get(frame.key()))
+    pub(crate) fn at(self: &Arc<Self>, path: &Path) -> Option<Arc<Self>> {
+        path.frames().iter().try_fold(Arc::clone(self), |kind, frame| kind.inner(frame.key()))
+    }
+
+    /// The kind of the graph with that key.
+    pub(crate) fn inner(&self, key: &str) -> Option<Arc<Self>> {
+        let inner = self.inner.get(self.key(key)).cloned();
+        inner.or_else(|| self.is_recorded.then(|| Arc::new(Self::recorded(Schema::unknown(), BTreeMap::new()))))
+    }
+
+    /// The key that a graph inside has now.
+    pub(crate) fn key<'k>(&'k self, key: &'k str) -> &'k str {
+        self.past.renamed.get(key).map_or(key, |key| &**key)
+    }
+
+    /// The kinds of the graphs inside, by their keys.
+    pub(crate) fn inners(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<Self>)> {
+        self.inner.iter()
+    }
+
+    /// The upgrades for the states of the graph at `path`: its own, or those of the nearest graph around it with the same type of state.
+    pub(crate) fn upgrades_at(self: &Arc<Self>, path: &Path) -> Upgrades {
+        let mut kinds = vec![Arc::clone(self)];
+        for frame in path.frames() {
+            let inner = kinds.last().and_then(|kind| kind.inner(frame.key()));
+            kinds.extend(inner);
+        }
+        let state = kinds.last().map(|kind| kind.state.0);
+        let has = |kind: &&Arc<Self>| Some(kind.state.0) == state && !kind.past.upgrades.is_empty();
+        kinds.iter().rev().find(has).map(|kind| kind.past.upgrades.clone()).unwrap_or_default()
     }
 }
 
@@ -96,7 +171,7 @@ impl AnyState {
     ///
     /// A value that has no form in JSON.
     pub fn to_object(&self) -> Result<Map<String, Value>, StateError> {
-        self.state.values(&self.kind.schema)
+        self.kind.values(&self.state)
     }
 }
 

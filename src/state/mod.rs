@@ -1,12 +1,14 @@
 //! What a thread knows: its state, what changes it, and how changes are merged.
 
 mod change;
+mod fingerprint;
 mod function;
 mod kind;
 mod merge;
 mod message;
 mod schema;
 pub mod typed;
+mod upgrade;
 mod value;
 mod values;
 
@@ -18,13 +20,15 @@ use std::sync::Arc;
 use serde_json::{Map, Value};
 
 pub use change::{Change, FieldName, Op, Update};
+pub(crate) use fingerprint::fingerprint;
 pub(crate) use function::panic_text;
 pub use function::{FunctionError, MergeFunction, MergeOutcome};
 pub use kind::AnyState;
-pub(crate) use kind::StateKind;
+pub(crate) use kind::{Past, StateKind};
 pub(crate) use merge::{check, give_ids, resolve};
 pub use message::{HasId, Message, Role, ToolCall};
 pub use schema::{Field, Rule, Schema};
+pub(crate) use upgrade::{Fitted, Unfit, UpgradeFn, Upgrades};
 pub(crate) use value::is_within_depth;
 pub use value::{DEPTH_MAX, ValueError, to_value};
 pub use values::Values;

@@ -3,10 +3,10 @@
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
-use uuid::Uuid;
+use serde_json::{Map, Value, json};
 
 use super::MergeFunction;
+use super::fingerprint::{bare, fingerprint};
 
 /// How a step's changes of a field are merged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,14 +108,33 @@ impl Field {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Schema {
     name: String,
+    #[serde(default = "first", skip_serializing_if = "is_first")]
+    version: u32,
     fields: Vec<Field>,
     json: Value,
+}
+
+fn first() -> u32 {
+    1
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
+fn is_first(version: &u32) -> bool {
+    *version == 1
 }
 
 impl Schema {
     /// A schema of these fields; `json` is the JSON Schema of the whole state.
     pub fn new(name: impl Into<String>, fields: Vec<Field>, json: Value) -> Self {
-        Self { name: name.into(), fields, json }
+        Self { name: name.into(), version: 1, fields, json }
+    }
+
+    /// The same schema as that version of the state; without it, it is version 1. What is stored in an earlier one goes through the upgrades that
+    /// the graph has for it, see [`GraphBuilder::upgrade`](crate::GraphBuilder::upgrade). A struct says `#[state(version = 2)]`.
+    #[must_use]
+    pub fn with_version(mut self, version: u32) -> Self {
+        self.version = version;
+        self
     }
 
     /// The same schema with that function for every field whose rule names it. A schema that was read, from a file or a log, has
@@ -148,6 +167,11 @@ impl Schema {
         &self.name
     }
 
+    /// The version of the state, from 1.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
     /// The fields in declared order.
     pub fn fields(&self) -> &[Field] {
         &self.fields
@@ -163,11 +187,55 @@ impl Schema {
         &self.json
     }
 
-    /// A short text that is the same for the same fields, rules and JSON Schema.
+    /// 16 hexadecimal digits that tell the shape of the state: the same for the same version, fields, merge rules and JSON types, in whichever order
+    /// the fields are declared and whatever is said about them in comments.
+    ///
+    /// ```
+    /// use ferrata::{State, StaticState};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// mod then {
+    ///     # use super::*;
+    ///     #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+    ///     pub struct Trip { pub goal: String, pub days: u32 }
+    /// }
+    ///
+    /// /// A trip.
+    /// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+    /// struct Trip { days: u32, goal: String }
+    ///
+    /// # fn main() {
+    /// assert_eq!(Trip::schema().fingerprint(), then::Trip::schema().fingerprint());
+    /// assert_ne!(Trip::schema().fingerprint(), Trip::schema().with_version(2).fingerprint());
+    /// # }
+    /// ```
     pub fn fingerprint(&self) -> String {
-        let rules: Vec<_> = self.fields.iter().map(|f| json!([f.name, f.rule])).collect();
-        let shape = json!([rules, self.json]).to_string();
-        Uuid::new_v5(&Uuid::NAMESPACE_OID, shape.as_bytes()).simple().to_string()
+        let mut rules: Vec<_> = self.fields.iter().map(|f| (&f.name, &f.rule)).collect();
+        rules.sort_by_key(|(name, _)| *name);
+        fingerprint(&json!([self.version, rules, bare(&self.json)]))
+    }
+
+    /// The shape of one field: its merge rule and its JSON Schema; `None` if there is no such field.
+    pub(crate) fn field_fingerprint(&self, name: &str) -> Option<String> {
+        let rule = &self.field(name)?.rule;
+        let json = bare(&self.json);
+        let own = &json["properties"][name];
+        // It may lead anywhere in there.
+        let defs = if own.to_string().contains("$ref") { &json["$defs"] } else { &Value::Null };
+        Some(fingerprint(&json!([rule, own, defs])))
+    }
+
+    /// The schema of a state of which nothing is known.
+    pub(crate) fn unknown() -> Self {
+        Self::new("unknown", Vec::new(), json!({}))
+    }
+
+    /// The same schema, with what its fields hold before anything is written, where it does not tell.
+    pub(crate) fn filled(mut self, empty: &Map<String, Value>) -> Self {
+        for field in self.fields.iter_mut().filter(|field| field.initial.is_none()) {
+            field.initial = empty.get(&field.name).cloned();
+        }
+        self
     }
 
     /// The fields with their JSON types and merge rules, for errors: `order: string, notes: array (append)`.
@@ -182,7 +250,8 @@ impl Schema {
             let rule = if field.rule == Rule::Replace { String::new() } else { format!(" ({})", field.rule) };
             format!("{}: {types}{rule}", field.name)
         };
-        format!("{} {{ {} }}", self.name, self.fields.iter().map(describe).collect::<Vec<_>>().join(", "))
+        let fields = self.fields.iter().map(describe).collect::<Vec<_>>().join(", ");
+        format!("{} {{ {fields} }} (version {}, {})", self.name, self.version, self.fingerprint())
     }
 
     /// Fields whose merge function is known by its name only, and that name.

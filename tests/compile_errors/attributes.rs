@@ -52,13 +52,13 @@ struct NoType {
 }
 
 #[derive(State)]
-#[state(append)] //~ unknown attribute of a state; there is: crate = "path"; a merge rule belongs on a field
+#[state(append)] //~ unknown attribute of a state; there are: version = 2, crate = "path"; a merge rule belongs on a field
 struct RuleOnTheStruct {
     notes: Vec<String>,
 }
 
 #[derive(State)]
-#[state(rename = "other")] //~ unknown attribute of a state; there is: crate = "path"; a merge rule belongs on a field
+#[state(rename = "other")] //~ unknown attribute of a state; there are: version = 2, crate = "path"; a merge rule belongs on a field
 struct UnknownOnTheStruct {
     notes: Vec<String>,
 }
@@ -66,6 +66,24 @@ struct UnknownOnTheStruct {
 #[derive(State)]
 #[state(crate = via)] //~ write it in quotes: crate = "::path::to::ferrata"
 struct CrateNotQuoted {
+    notes: Vec<String>,
+}
+
+#[derive(State)]
+#[state(version = "2")] //~ write the version as a number from 1 on: version = 2
+struct VersionAsText {
+    notes: Vec<String>,
+}
+
+#[derive(State)]
+#[state(version = 0)] //~ write the version as a number from 1 on: version = 2
+struct VersionZero {
+    notes: Vec<String>,
+}
+
+#[derive(State)]
+#[state(version = 2, version = 3)] //~ a state has one version
+struct TwoVersions {
     notes: Vec<String>,
 }
 
