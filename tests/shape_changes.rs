@@ -9,7 +9,10 @@ use std::sync::{Arc, Mutex};
 
 use ferrata::log::{Entry, Record};
 use ferrata::state::Update;
-use ferrata::store::{Append, Appended, Loaded, MemoryStore, Pending, RedbStore, Store, StoreError, ThreadInfo};
+use ferrata::store::{
+    Append, Appended, Loaded, MemoryStore, Pending, Prune, Pruned, Reach, RedbStore, Restore, Store, StoreError, ThreadInfo,
+    ThreadQuery,
+};
 use ferrata::{
     Ask, Context, Durability, END, Error, Graph, GraphBuilder, NodeError, Outcome, Position, Runner, START, StaticState,
     ThreadName, View,
@@ -72,7 +75,7 @@ async fn waiting(path: &Path) {
 }
 
 async fn log(store: &impl Store) -> Vec<Entry> {
-    store.read(&ThreadName::new("t").expect("a name"), Position(0)).await.expect("the log")
+    store.load(&ThreadName::new("t").expect("a name"), Reach::Whole).await.expect("the log").entries
 }
 
 /// Answers the question that is open.
@@ -106,7 +109,7 @@ async fn is_refused<S: StaticState>(path: &Path, words: &[&str]) {
     assert_eq!(history.len(), 2);
     assert_eq!(history[0].values.get("topic"), Some(&json!("Brenta")));
     assert_eq!(history[0].next[0].as_str(), "go");
-    assert_eq!(runner.threads(None, 10).await.expect("the threads").len(), 2);
+    assert_eq!(runner.threads(ThreadQuery::new()).await.expect("the threads").len(), 2);
     // Another thread of the same store.
     let fresh = runner.thread("fresh").run(Update::new()).await.expect("it runs");
     assert_eq!(fresh.questions().len(), 1);
@@ -189,6 +192,8 @@ async fn upgrades_run_once_one_after_the_other_and_looking_stores_nothing() {
     let Record::Upgraded(record) = &records[before.len()] else { panic!("{:?}", records[before.len()]) };
     assert_eq!((record.schema.version(), &record.fingerprint), (3, &v3::Trip::schema().fingerprint()));
     assert_eq!(record.states[0].values["title"], "Brenta");
+    let snapshot = store.load(&ThreadName::new("t").expect("a name"), Reach::Newest).await.expect("it is read").snapshot;
+    assert!(snapshot.expect("one stands behind the upgrade").position().0 > before.len() as u64);
     drop((upgraded, store));
 
     let again = runner(third(), RedbStore::open(&path).expect("a store"));
@@ -246,20 +251,24 @@ impl Store for Refusing {
         self.store.append(append)
     }
 
-    fn load<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, Loaded> {
-        self.store.load(thread)
+    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
+        self.store.load(thread, reach)
     }
 
-    fn read<'a>(&'a self, thread: &'a ThreadName, from: Position) -> Pending<'a, Vec<Entry>> {
-        self.store.read(thread, from)
-    }
-
-    fn threads<'a>(&'a self, after: Option<&'a ThreadName>, limit: usize) -> Pending<'a, Vec<ThreadInfo>> {
-        self.store.threads(after, limit)
+    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
+        self.store.threads(query)
     }
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
         self.store.delete(thread)
+    }
+
+    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
+        self.store.restore(restore)
+    }
+
+    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
+        self.store.prune(prune)
     }
 }
 
