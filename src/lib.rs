@@ -79,6 +79,8 @@ mod policy;
 mod runner;
 pub mod state;
 pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use error::{Class, Failure, NodeError, Origin, Result};
 pub use ferrata_derive::{Route, State};

@@ -53,6 +53,13 @@ impl Snapshot {
         })
     }
 
+    /// One for tests of stores: a state, and a place.
+    #[cfg(feature = "testing")]
+    pub(crate) fn sample(next: Position, state: Map<String, Value>) -> Self {
+        let (facts, graph) = (Facts { next, ..Facts::default() }, ScopeSnapshot { state, facts: ScopeFacts::default() });
+        Self { facts, graph, inner: Vec::new() }
+    }
+
     /// Position of the first record that it does not contain.
     pub fn position(&self) -> Position {
         self.facts.next

@@ -1,5 +1,7 @@
 //! Who makes it happen: the one loop, tasks, context, effects and streams.
 
+#[cfg(feature = "testing")]
+mod at_once;
 mod context;
 mod dependency;
 mod driver;
@@ -31,6 +33,8 @@ use dependency::Dependencies;
 use stop::Live;
 use subgraph::Runnables;
 
+#[cfg(feature = "testing")]
+pub(crate) use at_once::at_once;
 pub use context::Context;
 pub use dependency::Dep;
 pub use effect::Effect;

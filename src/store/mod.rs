@@ -39,7 +39,7 @@ pub type Block<'b> = &'b dyn Fn(&mut dyn FnMut());
 /// - What was appended is read back as it was, or is an error that names thread and position.
 /// - What is done with one thread never touches another one, whatever their names.
 ///
-/// The suite in [`testing`](crate::testing) holds a store to all of it (feature `testing`).
+/// `testing::StoreSuite` holds a store to all of it (feature `testing`).
 ///
 /// Each method may be called from many tasks at once, and none may block the thread it is polled on.
 pub trait Store: Send + Sync + fmt::Debug + 'static {
