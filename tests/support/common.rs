@@ -1,7 +1,7 @@
 //! What several tests share: examples as real processes, and waiting for what they do.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
@@ -37,6 +37,14 @@ impl Process {
     /// What the process says; once.
     pub(crate) fn stdout(&mut self) -> ChildStdout {
         self.0.stdout.take().expect("stdout is a pipe")
+    }
+
+    /// What it has complained of, when it has ended.
+    pub(crate) fn complaint(&mut self) -> String {
+        let mut text = String::new();
+        let mut stderr = self.0.stderr.take().expect("stderr is a pipe");
+        stderr.read_to_string(&mut text).expect("stderr is text");
+        text
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
