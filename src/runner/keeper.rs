@@ -27,7 +27,7 @@ pub(crate) struct Keeper {
     pub(crate) may_block: bool,
     /// How many checkpoints to keep at least; all of them if nothing is said.
     pub(crate) keep_last: Option<u64>,
-    /// The snapshots that were written here and are still stored, each with the checkpoints made since.
+    /// The snapshots before which all may go, each with the checkpoints made since: the newest one when the thread was opened, and those written here.
     pub(crate) snapshots: VecDeque<(Position, u64)>,
     /// An append that nobody waits for yet. There is one at most, so that one step may be lost and no more.
     pub(crate) behind: Option<JoinHandle<Result<Appended, StoreError>>>,
@@ -36,8 +36,13 @@ pub(crate) struct Keeper {
 impl Keeper {
     /// Appends the records. Waits for the disk if `wait`, and always for what was appended before.
     pub(crate) async fn append(&mut self, machine: &Machine, records: Vec<Record>, wait: bool) -> Result<(), Error> {
-        self.settle().await?;
-        let Some(store) = self.store.clone().filter(|_| !records.is_empty()) else { return Ok(()) };
+        let Some(store) = self.store.clone() else { return Ok(()) };
+        if self.settle().await? {
+            self.forget(&*store).await?;
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
         let append = self.unit(machine, records)?;
         self.count(&append);
         self.position.0 += append.records.len() as u64;
@@ -73,12 +78,12 @@ impl Keeper {
         Ok(())
     }
 
-    async fn settle(&mut self) -> Result<(), Error> {
-        if let Some(behind) = self.behind.take() {
-            let appended = behind.await.map_err(|error| Error::crashed(&error))??;
-            self.meter.appended(appended.record_bytes, appended.snapshot_bytes);
-        }
-        Ok(())
+    /// Waits for what was appended without waiting. False if there was nothing.
+    async fn settle(&mut self) -> Result<bool, Error> {
+        let Some(behind) = self.behind.take() else { return Ok(false) };
+        let appended = behind.await.map_err(|error| Error::crashed(&error))??;
+        self.meter.appended(appended.record_bytes, appended.snapshot_bytes);
+        Ok(true)
     }
 
     fn unit(&mut self, machine: &Machine, records: Vec<Record>) -> Result<Append, Error> {

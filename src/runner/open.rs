@@ -13,6 +13,8 @@ use crate::store::{Loaded, Reach};
 pub(super) struct Opened {
     pub(super) folded: Folded,
     pub(super) meter: SnapshotMeter,
+    /// The newest snapshot of the log, if the line goes on from there, with the checkpoints behind it.
+    pub(super) newest: Option<(Position, u64)>,
     /// The states whose shape was another one when they were stored.
     pub(super) upgraded: Vec<UpgradedState>,
 }
@@ -26,12 +28,23 @@ enum As {
     Recorded,
 }
 
-/// A fold that may have failed, and how much was read for it.
-type Read = (Result<Folded, FoldError>, SnapshotMeter);
+/// A fold that may have failed, and what was read for it.
+struct Read {
+    folded: Result<Folded, FoldError>,
+    meter: SnapshotMeter,
+    newest: Option<(Position, u64)>,
+}
+
+impl Read {
+    /// Nothing was read.
+    fn nothing(fresh: Folded) -> Self {
+        Self { folded: Ok(fresh), meter: SnapshotMeter::default(), newest: None }
+    }
+}
 
 /// What came of reading a line of history.
 enum Line {
-    Read(Read),
+    Read(Box<Read>),
     /// It was not recorded in the shapes of the types that it is to be folded as.
     Misfit,
     /// It leads through records that were not loaded.
@@ -46,19 +59,19 @@ impl<S: State> Thread<S> {
     /// Reads the thread as it stands, or as it stood at the chosen checkpoint: the newest snapshot, and what follows it. What was stored in another
     /// shape is upgraded, in memory only. `drops`: what is not merged yet will be dropped.
     pub(super) async fn open(&self, drops: bool) -> Result<Opened, Error> {
-        if let Some((Ok(folded), meter)) = self.read_as(As::Types).await? {
+        if let Some(Read { folded: Ok(folded), meter, newest }) = self.read_as(As::Types).await? {
             self.check_graph(&folded)?;
-            return Ok(Opened { folded, meter, upgraded: Vec::new() });
+            return Ok(Opened { folded, meter, newest, upgraded: Vec::new() });
         }
-        let (folded, meter) = self.open_recorded().await?;
+        let (folded, meter, newest) = self.open_recorded().await?;
         let (folded, upgraded) =
             folded.fit(self.kind(), drops || !self.is_live()).map_err(|misshapen| self.misshapen(&misshapen, self.options.at))?;
-        Ok(Opened { folded, meter, upgraded })
+        Ok(Opened { folded, meter, newest, upgraded })
     }
 
     /// As [`open`](Self::open), for those who do not look at the states: what they have become does not matter.
     pub(super) async fn open_stateless(&self) -> Result<Folded, Error> {
-        if let Some((Ok(folded), _)) = self.read_as(As::Types).await? {
+        if let Some(Read { folded: Ok(folded), .. }) = self.read_as(As::Types).await? {
             self.check_graph(&folded)?;
             return Ok(folded);
         }
@@ -66,24 +79,25 @@ impl<S: State> Thread<S> {
     }
 
     /// Reads the thread as it was recorded, whatever the program knows of its states.
-    async fn open_recorded(&self) -> Result<(Folded, SnapshotMeter), Error> {
+    async fn open_recorded(&self) -> Result<(Folded, SnapshotMeter, Option<(Position, u64)>), Error> {
         let name = self.name()?;
-        let (folded, meter) = self.read_as(As::Recorded).await?.unwrap_or_else(|| (Ok(self.fresh()), SnapshotMeter::default()));
+        let read = self.read_as(As::Recorded).await?.unwrap_or_else(|| Read::nothing(self.fresh()));
+        let Read { folded, meter, newest } = read;
         let folded = folded.map_err(|error| Error::damaged(name, error))?;
         self.check_graph(&folded)?;
-        Ok((folded, meter))
+        Ok((folded, meter, newest))
     }
 
     /// `None` if it was not recorded in the shapes of the types that it is to be folded as.
     async fn read_as(&self, what: As) -> Result<Option<Read>, Error> {
         let name = self.name()?;
-        let Some(store) = &self.inner.store else { return Ok(Some((Ok(self.fresh()), SnapshotMeter::default()))) };
+        let Some(store) = &self.inner.store else { return Ok(Some(Read::nothing(self.fresh()))) };
         let loaded = store.load(name, self.options.at.map_or(Reach::Newest, Reach::Before)).await?;
         match self.line_as(what, loaded)? {
-            Line::Read(read) => Ok(Some(read)),
+            Line::Read(read) => Ok(Some(*read)),
             Line::Misfit => Ok(None),
             Line::Elsewhere => match self.line_as(what, store.load(name, Reach::Whole).await?)? {
-                Line::Read(read) => Ok(Some(read)),
+                Line::Read(read) => Ok(Some(*read)),
                 Line::Misfit => Ok(None),
                 Line::Elsewhere => Err(Error::forked_from_nowhere(name)),
             },
@@ -100,8 +114,9 @@ impl<S: State> Thread<S> {
         }
         let Some(kind) = self.kind_as(what, opened_by(snapshot.as_ref(), &entries), &entries) else { return Ok(Line::Misfit) };
         let meter = SnapshotMeter::new(record_bytes, snapshot_bytes);
+        let newest = snapshot.as_ref().filter(|_| self.is_live()).and_then(|snapshot| newest(snapshot, &entries));
         let line = base(&kind, snapshot).and_then(|base| fold_line(base, &entries, self.options.at));
-        Ok(line.transpose().map_or(Line::Elsewhere, |folded| Line::Read((folded, meter))))
+        Ok(line.transpose().map_or(Line::Elsewhere, |folded| Line::Read(Box::new(Read { folded, meter, newest }))))
     }
 
     /// All records that are kept, and what stands before them.
@@ -181,6 +196,13 @@ impl<S: State> Thread<S> {
 /// What stands before the records that were loaded.
 fn base(kind: &Arc<StateKind>, snapshot: Option<Snapshot>) -> Result<Folded, FoldError> {
     snapshot.map_or_else(|| Ok(Folded::new(Arc::clone(kind))), |snapshot| snapshot.restore(kind))
+}
+
+/// A snapshot before which all may go once there are enough checkpoints behind it: no fork there needs what stands before it.
+fn newest(snapshot: &Snapshot, entries: &[Entry]) -> Option<(Position, u64)> {
+    let is_checkpoint = |entry: &&Entry| entry.record.checkpoint().is_some_and(Path::is_root);
+    let forks = entries.iter().any(|entry| matches!(entry.record, Record::Forked(_)));
+    (!forks).then(|| (snapshot.position(), entries.iter().filter(is_checkpoint).count() as u64))
 }
 
 fn opened_by<'o>(snapshot: Option<&'o Snapshot>, entries: &'o [Entry]) -> Option<&'o log::Opened> {

@@ -1,6 +1,6 @@
 //! The handle to a thread: what a program does with it.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -296,7 +296,7 @@ impl<S: State> Thread<S> {
     /// `drops`: what is not merged yet will be dropped.
     async fn driver(&self, announcer: Announcer, drops: bool) -> Result<Driver, Error> {
         let name = self.name()?;
-        let Opened { folded, meter, upgraded } = self.open(drops).await?;
+        let Opened { folded, meter, newest, upgraded } = self.open(drops).await?;
         let position = folded.facts.next;
         let is_due =
             self.options.durability == Durability::Exit && self.options.at.is_none() && upgraded.is_empty() && meter.is_due();
@@ -315,7 +315,7 @@ impl<S: State> Thread<S> {
                 opened,
                 may_block: false,
                 keep_last: self.options.keep_last,
-                snapshots: VecDeque::new(),
+                snapshots: newest.into_iter().collect(),
                 behind: None,
             },
             clock: Arc::clone(&self.inner.clock),

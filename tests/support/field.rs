@@ -1,4 +1,5 @@
 //! What the field cases share: a store in a file, the world outside as another file, and processes that are this test itself.
+#![allow(dead_code, reason = "each test uses a part of it")]
 
 use std::collections::HashSet;
 use std::fs::OpenOptions;

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 use redb::{Builder, CompactionError, Database, DatabaseError, StorageError};
 
 use super::artifacts::Artifacts;
-use super::upgrade;
+use super::{unfinished, upgrade};
 use crate::log::large::{Fetch, NoArtifacts, Shelf};
 use crate::store::StoreError;
 
@@ -47,7 +47,7 @@ pub(super) struct File {
     pub(super) artifacts: Option<Artifacts>,
     /// Readers and the writer share it; opening again and compacting need it alone. Empty if it could not be opened again.
     database: RwLock<Option<Database>>,
-    /// A write failed: redb refuses further ones, and the next one opens the file again.
+    /// The disk failed: redb refuses everything further, and whoever is next opens the file again.
     broken: AtomicBool,
     /// Held by whoever writes.
     writing: Mutex<()>,
@@ -59,6 +59,7 @@ pub(super) struct File {
 impl File {
     pub(super) fn open(path: &Path, disk: Disk, settings: Settings) -> Result<Self, StoreError> {
         if matches!(disk, Disk::File) {
+            unfinished::begin_anew(path)?;
             refuse_other_files(path)?;
         }
         let artifacts = settings.artifacts_in.clone().map(Artifacts::at);
@@ -95,7 +96,7 @@ impl File {
         StoreError::Io { path: self.path.clone(), what, source: source.into() }
     }
 
-    /// Takes the right to write. Whoever has it opens the file again first, if it failed.
+    /// Takes the right to write.
     pub(super) fn to_write(&self) -> MutexGuard<'_, ()> {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -109,38 +110,48 @@ impl File {
         }
     }
 
+    /// Reads.
     pub(super) fn read<T>(&self, act: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
-        match &*database {
-            Some(database) => act(database),
-            None => Err(StoreError::Closed),
+        if self.broken.load(Ordering::Acquire) {
+            self.mend(&self.to_write())?;
         }
+        self.with(act)
     }
 
-    /// Writes. A failure of the disk is remembered, and the next write begins with opening the file again, which restores everything
-    /// that was acknowledged.
+    /// Writes.
     pub(super) fn write<T>(
         &self,
-        _right: &MutexGuard<'_, ()>,
+        right: &MutexGuard<'_, ()>,
         act: impl FnOnce(&Database) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        if self.broken.load(Ordering::Acquire) {
-            self.reopen()?;
-        }
-        let result = self.read(act);
+        self.mend(right)?;
+        self.with(act)
+    }
+
+    fn with<T>(&self, act: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        self.noted(database.as_ref().map_or(Err(StoreError::Closed), act))
+    }
+
+    /// Takes note of a failure of the disk: from then on the database refuses to write and to read.
+    fn noted<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
         if matches!(result, Err(StoreError::Io { .. })) {
             self.broken.store(true, Ordering::Release);
         }
         result
     }
 
-    fn reopen(&self) -> Result<(), StoreError> {
+    /// Opens the file again if it failed, which restores everything that was acknowledged.
+    pub(super) fn mend(&self, _right: &MutexGuard<'_, ()>) -> Result<(), StoreError> {
+        if !self.broken.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         // The old one holds the lock of the file.
         *database = None;
         *database = Some(self.connect()?);
         self.broken.store(false, Ordering::Release);
-        tracing::warn!(path = %self.path.display(), "the store was opened again after a failed write");
+        tracing::warn!(path = %self.path.display(), "the store was opened again after the disk failed");
         Ok(())
     }
 
@@ -164,11 +175,10 @@ impl File {
     }
 
     fn alone<T>(&self, act: impl FnOnce(&mut Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
+        let right = self.to_write();
+        self.mend(&right)?;
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        match &mut *database {
-            Some(database) => act(database),
-            None => Err(StoreError::Closed),
-        }
+        self.noted(database.as_mut().map_or(Err(StoreError::Closed), act))
     }
 
     /// Whether commits should keep what makes the file quick to open after a crash. Its size is looked at now and then.

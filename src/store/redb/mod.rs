@@ -6,6 +6,7 @@ mod disk;
 mod file;
 mod layout;
 mod read;
+mod unfinished;
 mod upgrade;
 mod verify;
 mod write;

@@ -121,6 +121,17 @@ pub(super) fn threads(file: &File, query: &ThreadQuery) -> Result<Vec<ThreadInfo
     Ok(found?)
 }
 
+/// What the file says of a thread as a whole.
+pub(super) fn head(file: &File, thread: &ThreadName) -> Result<Option<Head>, StoreError> {
+    let name = thread.as_str();
+    let read = |database: &Database| -> Result<Option<Vec<u8>>, Io> {
+        let log = database.begin_read()?.open_table(LOG)?;
+        Ok(log.get((name, HEAD))?.map(|bytes| bytes.value().to_vec()))
+    };
+    let found = file.read(|database| read(database).map_err(|e| file.error("read", e)))?;
+    Ok(found.map(|bytes| Head::decode(name, &bytes)).transpose()?)
+}
+
 /// The name behind all positions of a thread: where the next thread begins.
 fn next_name(log: &Log, from: (&str, u64)) -> Result<Option<String>, Io> {
     let found = log.range(from..)?.next().transpose()?;

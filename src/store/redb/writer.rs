@@ -156,7 +156,10 @@ fn write_all(file: &File, right: &std::sync::MutexGuard<'_, ()>, batch: Batch) {
     match written {
         Ok(results) => replies.zip(results).for_each(|(reply, result)| _ = reply.send(result)),
         Err(error) => {
-            let source: Arc<dyn std::error::Error + Send + Sync> = Arc::new(error);
+            let source: Arc<dyn std::error::Error + Send + Sync> = match error {
+                StoreError::Io { source, .. } => Arc::from(source),
+                other => Arc::new(other),
+            };
             replies.for_each(|reply| _ = reply.send(Err(file.error("written", Shared(Arc::clone(&source))))));
         }
     }
