@@ -291,20 +291,27 @@ async fn effects_of_a_graph_that_is_not_stored_are_found_under_another_name() {
 
 #[tokio::test]
 async fn a_graph_that_keeps_its_state_keeps_it_under_another_name() {
-    for durability in [Durability::Step, Durability::Exit] {
+    // Called twice in each run.
+    let graph = |node: &'static str| {
+        let inner = line(&["a"]).build().expect("it is right").continued();
+        let output = |_: &Values, inner: &Values| Update::new().append("log", &[inner.get("log").cloned()]);
+        let graph = graph("outer").node(node, inner.mapped(|_: &Values| Update::new(), output)).edge(START, node);
+        let is_odd = |s: &Values| s.get("log").and_then(|log| log.as_array()).is_some_and(|log| log.len() % 2 == 1);
+        graph.route_to(node, [node, END], move |s: &Values| if is_odd(s) { node } else { END })
+    };
+    for durability in [Durability::Step, Durability::Behind, Durability::Exit] {
         let store = Arc::new(MemoryStore::new());
-        let kept = || line(&["a"]).build().expect("it is right").continued();
-        let first = runner(outside("inner", &kept()), &store);
-        first.thread("t").run(Update::new()).await.expect("it runs").done().expect("it ends");
-        let renamed = runner(outside("work", &kept()).renamed("inner", "work"), &store);
-        for _ in 0..2 {
+        let first = runner(graph("inner"), &store);
+        first.thread("t").durability(durability).run(Update::new()).await.expect("it runs").done().expect("it ends");
+        let renamed = runner(graph("work").renamed("inner", "work"), &store);
+        for calls in [4, 6] {
             renamed.thread("t").durability(durability).run(Update::new()).await.expect("it runs").done().expect("it ends");
+            let state = renamed.thread("t").inside::<Values>(["work"]).state().await.expect("it is kept");
+            assert_eq!(state.values.get("log"), Some(&json!(vec!["a"; calls])));
         }
-        let state = renamed.thread("t").inside::<Values>(["work"]).state().await.expect("it is kept");
-        assert_eq!(state.values.get("log"), Some(&json!(["a", "a", "a"])));
-        let again = runner(outside("work", &kept()), &store);
-        let outcome = again.thread("t").run(Update::new()).await.expect("it runs");
-        assert_eq!(log_of(outcome)[3], json!(r#"["a","a","a","a"]"#));
+        // It has moved: the declaration is not needed any more.
+        let outcome = runner(graph("work"), &store).thread("t").run(Update::new()).await.expect("it runs");
+        assert_eq!(log_of(outcome)[7], json!(vec!["a"; 8]));
     }
 }
 

@@ -189,6 +189,8 @@ async fn upgrades_run_once_one_after_the_other_and_looking_stores_nothing() {
     let Record::Upgraded(record) = &records[before.len()] else { panic!("{:?}", records[before.len()]) };
     assert_eq!((record.schema.version(), &record.fingerprint), (3, &v3::Trip::schema().fingerprint()));
     assert_eq!(record.states[0].values["title"], "Brenta");
+    let snapshot = store.load(&ThreadName::new("t").expect("a name")).await.expect("it is read").snapshot;
+    assert!(snapshot.expect("one stands behind the upgrade").position().0 > before.len() as u64);
     drop((upgraded, store));
 
     let again = runner(third(), RedbStore::open(&path).expect("a store"));
