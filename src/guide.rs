@@ -11,6 +11,7 @@
 //! - [`streams`]: watching a run.
 //! - [`durability`]: what survives, and how runs end.
 //! - [`stores`]: where threads are kept, and their upkeep.
+//! - [`changes`]: the next version of a program, and the threads of the last one.
 
 #[doc = include_str!("docs/state.md")]
 pub mod state {}
@@ -38,3 +39,6 @@ pub mod durability {}
 
 #[doc = include_str!("docs/stores.md")]
 pub mod stores {}
+
+#[doc = include_str!("docs/changes.md")]
+pub mod changes {}

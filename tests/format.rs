@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferrata::log::{Record, Source};
-use ferrata::state::{Change, Op};
+use ferrata::state::{Change, Op, Update};
 use ferrata::store::{
     Append, Appended, Loaded, MemoryStore, Pending, Prune, Pruned, Reach, Restore, Store, ThreadInfo, ThreadQuery,
 };
 use ferrata::{
-    Ask, Context, Durability, END, Graph, NodeError, Path, Position, QuestionId, Runner, START, State, ThreadName, View,
+    Ask, Context, Durability, END, Graph, GraphBuilder, NodeError, Path, Position, QuestionId, Runner, START, State, StaticState,
+    ThreadName, View,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -106,6 +107,12 @@ fn told(record: &Record, questions: &mut Vec<QuestionId>) -> String {
         Record::RunEnded(ended) => {
             let outcome = word(&ended.outcome);
             format!("run_ended    {}", if outcome.starts_with('{') { "failed" } else { outcome.as_str() })
+        }
+        Record::Upgraded(upgraded) => {
+            let mut line = format!("upgraded     version {}", upgraded.schema.version());
+            let states = upgraded.states.iter();
+            states.for_each(|state| _ = write!(line, ", {}state {}", place(&state.path), word(&state.values)));
+            line
         }
         other => panic!("no example has {other:?}"),
     }
@@ -223,4 +230,42 @@ async fn durability_at_the_end_with_a_subgraph_that_asks() {
     let question = thread.run(Main::update().x(1)).await.expect("it runs").questions()[0].id;
     thread.answer(question, 1).await.expect("it fits").done().expect("it ends");
     is_in_the_page(&store);
+}
+
+/// The state of the next version.
+mod next {
+    use super::*;
+
+    #[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default)]
+    #[state(version = 2)]
+    pub(super) struct Main {
+        y: u64,
+        #[state(append)]
+        log: Vec<String>,
+    }
+}
+
+#[tokio::test]
+async fn a_state_of_another_shape() {
+    fn asks<S: StaticState>() -> GraphBuilder<S> {
+        let ask = |ctx: Context| async move {
+            ctx.ask("q", Ask::<u64>::new("q")).await?;
+            Ok(Update::new().append("log", &["asked"]))
+        };
+        Graph::<S>::new("main").node("ask", ask).edge(START, "ask").edge("ask", END)
+    }
+    let store = Told::default();
+    let graph = asks::<Main>().build().expect("the graph is right");
+    let waits = Runner::new(graph, store.clone()).thread("t").run(Main::update().x(7)).await.expect("it runs");
+    let renames = |values: &mut serde_json::Map<String, serde_json::Value>| {
+        let x = values.remove("x").ok_or_else(|| NodeError::new("no x"))?;
+        values.insert("y".to_owned(), x);
+        Ok(())
+    };
+    let graph = asks::<next::Main>().upgrade(1, renames).build().expect("the graph is right");
+    let thread = Runner::new(graph, store.clone()).thread("t");
+    thread.answer(waits.questions()[0].id, 1).await.expect("it fits").done().expect("it ends");
+    is_in_the_page(&store);
+    let positions = thread.history().await.expect("the history").iter().map(|at| at.position.0).collect::<Vec<_>>();
+    assert_eq!(positions, [10, 3, 2]);
 }

@@ -6,12 +6,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use ferrata::clock::Timestamp;
 use ferrata::log::Record;
 use ferrata::state::{Field, Rule, Schema, Update, Values};
-use ferrata::store::MemoryStore;
+use ferrata::store::{Append, MemoryStore, Reach, Store, ThreadStatus};
 use ferrata::{
-    Answer, Ask, Context, Durability, END, Error, Graph, GraphBuilder, IntoNode, Next, Node, NodeError, Outcome, Runner, START,
-    Starved, Suspension, Target,
+    Answer, Ask, Context, Durability, END, Error, Graph, GraphBuilder, IntoNode, Next, Node, NodeError, Outcome, Position,
+    Runner, START, Starved, Suspension, Target, ThreadName,
 };
 use serde_json::json;
 
@@ -170,6 +171,48 @@ async fn a_node_of_another_name_finds_what_it_did_and_keeps_its_keys() {
     // What the next run does is done under the new name.
     thread.run(Update::new()).await.expect("it runs").done().expect("it ends");
     assert_ne!(world.effects()[0], world.effects()[1]);
+}
+
+/// The store as a process leaves it that is killed right behind that record.
+async fn killed_behind(store: &MemoryStore, last: impl Fn(&Record) -> bool) -> Arc<MemoryStore> {
+    let thread = ThreadName::new("t").expect("a name");
+    let log = store.load(&thread, Reach::Whole).await.expect("the log").entries;
+    let end = log.iter().position(|entry| last(&entry.record)).expect("there is one");
+    let records = log.into_iter().take(end + 1).map(|entry| entry.record).collect();
+    let (killed, status, at) = (MemoryStore::new(), ThreadStatus::Running, Timestamp(0));
+    killed.append(Append { thread, expected: Position(0), records, snapshot: None, status, at }).await.expect("it is stored");
+    Arc::new(killed)
+}
+
+#[tokio::test]
+async fn an_effect_of_a_killed_process_is_found_by_a_node_of_another_name() {
+    for durability in [Durability::Step, Durability::Exit] {
+        let (store, world) = (Arc::new(MemoryStore::new()), Arc::new(World::default()));
+        // In the durability at the end, the step before is lost, and is made again under the new names.
+        let graph = |first: &str, then: &str| {
+            let graph = graph("work").node(first, noted()).node(then, pay(&world));
+            graph.edge(START, first).edge(first, then).edge(then, END)
+        };
+        let run = runner(graph("a", "pay"), &store).thread("t").durability(durability).run(Update::new()).await;
+        run.expect("it runs").done().expect("it ends");
+        let started = killed_behind(&store, |record| matches!(record, Record::EffectStarted(_))).await;
+        let done = killed_behind(&store, |record| matches!(record, Record::EffectDone(_))).await;
+        let lacking = graph("b", "pay_out");
+        is_gone(&runner(lacking, &done), &["node \""]).await;
+        let renamed = || graph("b", "pay_out").renamed("a", "b").renamed("pay", "pay_out");
+        let first = if durability == Durability::Exit { "b" } else { "a" };
+        let outcome = runner(renamed(), &done).thread("t").resume().await.expect("it goes on");
+        assert_eq!(log_of(outcome), json!([first, "paid 7 in pay_out"]));
+        // One that was under way is asked about.
+        let asked = runner(renamed(), &started).thread("t").resume().await.expect("it asks");
+        let question = asked.questions()[0].id;
+        assert!(asked.questions()[0].is_doubt());
+        let outcome = runner(renamed(), &started).thread("t").answer(question, Answer::not_performed()).await;
+        assert_eq!(log_of(outcome.expect("it goes on")), json!([first, "paid 7 in pay_out"]));
+        let keys = world.effects();
+        assert_eq!(keys.len(), 2, "once in the beginning, and once since somebody said that it was not performed");
+        assert_eq!(keys[0], keys[1]);
+    }
 }
 
 #[tokio::test]

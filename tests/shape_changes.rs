@@ -158,6 +158,47 @@ async fn a_serde_alias_renames_a_field() {
     assert_eq!(runner.thread("t").state().await.expect("it is stored by its new name").values.title, "Brenta");
 }
 
+/// A stop on the way, as each version of the program has it.
+macro_rules! stops {
+    ($($module:ident { $($field:tt)* })*) => {$(
+        mod $module {
+            #[derive(serde::Serialize, serde::Deserialize, schemars::JsonSchema, Clone, Default, Debug)]
+            pub(crate) struct Stop { $($field)* }
+
+            #[derive(ferrata::State, serde::Serialize, serde::Deserialize, schemars::JsonSchema, Clone, Default, Debug)]
+            pub(crate) struct Trip {
+                pub stops: Vec<Stop>,
+                #[state(append)]
+                pub log: Vec<String>,
+            }
+        }
+    )*};
+}
+stops! {
+    with_beds { pub name: String, pub beds: u32, pub remark: Option<String> }
+    without_beds { pub name: String, pub remark: Option<String> }
+    other_name { pub name: String, #[serde(alias = "beds")] pub places: u32, pub remark: Option<String> }
+    without_remark { pub name: String, pub beds: u32 }
+}
+
+#[tokio::test]
+async fn nothing_inside_a_field_is_lost_either() {
+    let store = Arc::new(MemoryStore::new());
+    let first = runner(trip::<with_beds::Trip>(), Arc::clone(&store));
+    let stop = |beds| with_beds::Stop { name: "hut".to_owned(), beds, remark: None };
+    first.thread("t").run(with_beds::Trip::update().stops(vec![stop(0), stop(4)])).await.expect("it runs").questions()[0].id;
+    let before = log(&store).await;
+    let error = go_on(&runner(trip::<without_beds::Trip>(), Arc::clone(&store))).await.expect_err("the beds would be lost");
+    assert_eq!(error.code(), "state-shape");
+    assert!(error.to_string().contains("field `stops` is stored with something at /0/beds"), "{error}");
+    assert_eq!(log(&store).await, before);
+    // A remark was never made, and the beds are read by their new name.
+    let none = runner(trip::<without_remark::Trip>(), Arc::clone(&store));
+    assert_eq!(none.thread("t").state().await.expect("nothing is lost").values.stops[1].beds, 4);
+    let other = runner(trip::<other_name::Trip>(), Arc::clone(&store));
+    assert_eq!(go_on(&other).await.expect("it goes on").stops[1].places, 4);
+}
+
 #[tokio::test]
 async fn upgrades_run_once_one_after_the_other_and_looking_stores_nothing() {
     let dir = tempfile::tempdir().expect("a folder");

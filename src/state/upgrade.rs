@@ -1,6 +1,6 @@
 //! How what was stored in another shape becomes a state of this program, or an error: no field becomes empty by itself.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -121,15 +121,97 @@ impl StateKind {
         unknown.map(|name| (name.clone(), "is stored, and the program's state does not have it".to_owned())).collect()
     }
 
-    /// Fields that nothing became of: with and without them the state is the same. A serde alias takes one under another name.
+    /// What nothing became of, fields and what is inside them: with and without it the state is the same. A serde alias takes something under another
+    /// name.
     fn lost(&self, state: &StateCell, values: &Map<String, Value>) -> Vec<(String, String)> {
-        let mut unknown = self.unknown(values);
-        unknown.retain(|(name, _)| {
-            let mut without = values.clone();
-            without.remove(name);
-            let same = |other: StateCell| self.values(&other).ok() == self.values(state).ok();
-            self.decode(without).is_ok_and(same)
-        });
-        unknown
+        let Ok(kept) = self.values(state) else { return Vec::new() };
+        let stays = |without: &Value| {
+            let state = without.as_object().and_then(|without| self.decode(without.clone()).ok());
+            state.and_then(|state| self.values(&state).ok()).is_some_and(|same| same == kept)
+        };
+        let mut stored = Value::Object(values.clone());
+        let mut missing = Vec::new();
+        collect_missing(&stored, &Value::Object(kept.clone()), &mut Vec::new(), &mut missing);
+        let mut lost: Vec<(String, String)> = Vec::new();
+        for place in first_of_each_kind(missing) {
+            let Some(field) = place[0].as_str().filter(|field| lost.iter().all(|(told, _)| told != field)) else { continue };
+            let Some(taken) = take(&mut stored, &place) else { continue };
+            if stays(&stored) {
+                let inside: String =
+                    place[1..].iter().map(|step| format!("/{}", step.as_str().map_or(step.to_string(), str::to_owned))).collect();
+                let at = if inside.is_empty() { String::new() } else { format!(" with something at {inside}") };
+                lost.push((field.to_owned(), format!("is stored{at}, and the program's state does not have it")));
+            }
+            put_back(&mut stored, &place, taken);
+        }
+        lost
+    }
+}
+
+/// Where something stands: names of fields and numbers of items, outermost first.
+type Place = Vec<Value>;
+
+/// How many places are looked at where something may be lost. Those that differ in more than the numbers of items are all looked at.
+const PLACES_MAX: usize = 256;
+
+/// What is stored and does not stand in `kept`, other than nothing.
+fn collect_missing(stored: &Value, kept: &Value, place: &mut Place, missing: &mut Vec<Place>) {
+    let mut go = |step: Value, stored: &Value, kept: Option<&Value>| {
+        place.push(step);
+        match kept {
+            Some(kept) => collect_missing(stored, kept, place, missing),
+            None if is_nothing(stored) && place.len() > 1 => {}
+            None => missing.push(place.clone()),
+        }
+        place.pop();
+    };
+    match (stored, kept) {
+        (Value::Object(stored), Value::Object(kept)) => {
+            stored.iter().for_each(|(name, value)| go(name.as_str().into(), value, kept.get(name)));
+        }
+        (Value::Array(stored), Value::Array(kept)) => {
+            // Where items are fewer, a type of the user's has made something else of the list.
+            stored.iter().zip(kept).enumerate().for_each(|(index, (value, kept))| go(index.into(), value, Some(kept)));
+        }
+        _ => {}
+    }
+}
+
+fn is_nothing(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Array(items) => items.is_empty(),
+        Value::Object(entries) => entries.is_empty(),
+        _ => false,
+    }
+}
+
+/// Of places that differ only in the numbers of items, the first one comes first; there may be very many of the others.
+fn first_of_each_kind(places: Vec<Place>) -> Vec<Place> {
+    let mut kinds = HashSet::new();
+    let names = |place: &Place| place.iter().filter_map(Value::as_str).map(str::to_owned).collect::<Vec<_>>();
+    let (mut first, more): (Vec<Place>, Vec<Place>) = places.into_iter().partition(|place| kinds.insert(names(place)));
+    let room = PLACES_MAX.saturating_sub(first.len());
+    first.extend(more.into_iter().take(room));
+    first
+}
+
+fn inner<'v>(value: &'v mut Value, place: &[Value]) -> Option<&'v mut Value> {
+    place.iter().try_fold(value, |value, step| match step {
+        Value::String(name) => value.get_mut(name),
+        step => value.get_mut(usize::try_from(step.as_u64()?).ok()?),
+    })
+}
+
+fn take(value: &mut Value, place: &[Value]) -> Option<Value> {
+    let (last, outer) = place.split_last()?;
+    inner(value, outer)?.as_object_mut()?.remove(last.as_str()?)
+}
+
+fn put_back(value: &mut Value, place: &[Value], taken: Value) {
+    if let Some((Value::String(name), outer)) = place.split_last()
+        && let Some(Value::Object(outer)) = inner(value, outer)
+    {
+        outer.insert(name.clone(), taken);
     }
 }
