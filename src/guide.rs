@@ -10,6 +10,7 @@
 //! - [`history_and_forks`]: back in time, without losing anything.
 //! - [`streams`]: watching a run.
 //! - [`durability`]: what survives, and how runs end.
+//! - [`secrets`]: values that no store may see.
 
 #[doc = include_str!("docs/state.md")]
 pub mod state {}
@@ -34,3 +35,6 @@ pub mod streams {}
 
 #[doc = include_str!("docs/durability.md")]
 pub mod durability {}
+
+#[doc = include_str!("docs/secrets.md")]
+pub mod secrets {}

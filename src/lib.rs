@@ -92,8 +92,8 @@ pub use id::{
 pub use log::{Durability, Question, QuestionKind, Target};
 pub use policy::Retry;
 pub use runner::{
-    Checkpoint, Context, Dep, Effect, Error, Event, Events, FromTask, Inside, Mode, Outcome, Runner, ShutDown, Suspension,
-    Thread, ThreadState,
+    Checkpoint, Context, Dep, Effect, Error, Event, Events, ForgetSecrets, FromTask, Inside, Mode, Outcome, Runner, SealSecrets,
+    SecretPlace, Secrets, SecretsError, ShutDown, Suspension, Thread, ThreadState,
 };
 pub use state::{State, StaticState, View};
 

@@ -6,14 +6,17 @@
 pub(crate) mod codec;
 pub(crate) mod fold;
 mod history;
+mod lacks;
 mod line;
 mod parts;
 mod question;
 mod record;
 mod report;
 mod scope;
+mod secret;
 mod snapshot;
 mod squash;
+mod texts;
 
 #[doc = include_str!("../docs/format.md")]
 pub mod format {}
@@ -23,6 +26,7 @@ pub use fold::FoldError;
 pub(crate) use fold::{EffectStatus, Folded, Journal};
 pub use history::TaskState;
 pub(crate) use history::{Seen, history};
+pub(crate) use lacks::Lack;
 pub(crate) use line::fold_line;
 pub use parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
 pub(crate) use question::QuestionSpec;
@@ -33,6 +37,8 @@ pub use record::{
 };
 pub use report::{NodeCost, Report};
 pub(crate) use scope::{Scope, TaskStatus, Written};
+pub(crate) use secret::Walk;
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::SnapshotMeter;
 pub(crate) use squash::{is_kept_back, squash};
+pub(crate) use texts::{SecretTexts, tells};

@@ -7,9 +7,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::fold::{Facts, FoldError, Folded};
+use super::lacks::SecretFields;
 use super::scope::{Scope, ScopeFacts};
 use crate::id::{Path, Position};
-use crate::state::{Schema, StateError, StateKind};
+use crate::state::{Schema, StateError, StateKind, is_sealed};
 
 /// Bytes that are appended before the first snapshot is worth its room.
 const FLOOR_BYTES: u64 = 16 * 1024;
@@ -17,27 +18,53 @@ const FLOOR_BYTES: u64 = 16 * 1024;
 /// The fold of a thread's records up to a position. What it holds is the engine's own business.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    facts: Facts,
-    graph: ScopeSnapshot,
+    pub(super) facts: Facts,
+    pub(super) graph: ScopeSnapshot,
     /// The graphs inside that are at work, or that keep their state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    inner: Vec<(Path, ScopeSnapshot)>,
+    pub(super) inner: Vec<(Path, ScopeSnapshot)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct ScopeSnapshot {
-    state: Map<String, Value>,
-    facts: ScopeFacts,
+pub(super) struct ScopeSnapshot {
+    pub(super) state: Map<String, Value>,
+    /// Secret fields that were never written: what they hold is no secret.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) unwritten: Vec<String>,
+    pub(super) facts: ScopeFacts,
 }
 
 impl ScopeSnapshot {
     fn of(scope: &Scope) -> Result<Self, StateError> {
-        Ok(Self { state: scope.state.values(&scope.kind.schema)?, facts: scope.facts.clone() })
+        let schema = &scope.kind.schema;
+        let unwritten = schema.fields().iter().filter(|field| field.secret && !scope.secrets.written.contains(&*field.name));
+        let unwritten: Vec<String> = unwritten.map(|field| field.name.clone()).collect();
+        let mut state = scope.state.values(schema)?;
+        // The program knows what they hold; it is no business of the store's.
+        state.retain(|field, _| !unwritten.contains(field));
+        Ok(Self { state, unwritten, facts: scope.facts.clone() })
     }
 
     fn restore(self, path: Path, kind: &Arc<StateKind>) -> Result<Scope, StateError> {
-        let (kind, state) = (Arc::clone(kind), kind.decode(self.state)?);
-        Ok(Scope { path, kind, state, facts: self.facts, applied: None })
+        let (mut state, mut secrets) = (self.state, SecretFields::default());
+        for field in kind.schema.fields().iter().filter(|field| field.secret) {
+            let missing = state.get(&field.name).is_some_and(is_sealed);
+            if missing || self.unwritten.contains(&field.name) {
+                state.remove(&field.name);
+                let before = kind.empty().object().read(&field.name)?;
+                before.and_then(|before| state.insert(field.name.clone(), before));
+            } else if !state.contains_key(&field.name) {
+                continue;
+            }
+            if missing {
+                secrets.missing.insert(field.name.clone().into());
+            }
+            if !self.unwritten.contains(&field.name) {
+                secrets.written.insert(field.name.clone().into());
+            }
+        }
+        let (kind, state) = (Arc::clone(kind), kind.decode(state)?);
+        Ok(Scope { path, kind, state, facts: self.facts, applied: None, secrets })
     }
 }
 

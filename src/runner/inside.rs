@@ -87,7 +87,7 @@ impl<S: State, T: State> Inside<S, T> {
     ///
     /// As [`state`](Self::state); but the last one that was at work is enough.
     pub async fn history(&self) -> Result<Vec<Checkpoint<T>>, Error> {
-        let (name, log) = (self.thread.name()?, self.thread.log().await?);
+        let (name, log) = (self.thread.name()?, self.thread.plain_log().await?);
         let path = match &self.place {
             Place::Path(path) => path.clone(),
             Place::Nodes(nodes) => last_at(&log, nodes).ok_or_else(|| Error::no_subgraph(name, &self.place))?,
@@ -181,6 +181,7 @@ pub(super) fn state_of<T: State>(folded: &Folded, scope: &Scope, is_live: bool) 
         step: scope.step_due().before(),
         source: facts.head.map(|head| head.source),
         tasks: (0..facts.tasks.len()).map(|index| task_state(folded, scope, index)).collect(),
+        missing: scope.missing(is_live),
     })
 }
 
@@ -208,6 +209,7 @@ pub(super) fn checkpoints<T: State>(seen: Vec<Seen>) -> Vec<Checkpoint<T>> {
             values: scope.state.view(),
             next: scope.next(),
             tasks,
+            missing: scope.missing(false),
         })
     };
     seen.into_iter().rev().filter_map(checkpoint).collect()

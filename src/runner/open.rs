@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::error::Error;
 use super::thread::Thread;
-use crate::id::{Position, ThreadName};
+use crate::id::ThreadName;
 use crate::log::{Entry, FoldError, Folded, Record, Snapshot, SnapshotMeter, fold_line};
 use crate::state::{Schema, State};
 use crate::store::Loaded;
@@ -26,12 +26,13 @@ impl<S: State> Thread<S> {
         let Some(store) = &self.inner.store else {
             return Ok(Opened { folded: self.fresh(), meter: SnapshotMeter::default() });
         };
-        let Loaded { snapshot, snapshot_bytes, entries, record_bytes } = store.load(name).await?;
+        let Loaded { mut snapshot, snapshot_bytes, mut entries, record_bytes } = store.load(name).await?;
         if self.options.at.is_some() || entries.iter().any(|entry| matches!(entry.record, Record::Forked(_))) {
             // The line leads through what the snapshot leaves out.
-            return self.open_line(&store.read(name, Position(0)).await?, SnapshotMeter::new(record_bytes, snapshot_bytes));
+            return self.open_line(&self.plain_log().await?, SnapshotMeter::new(record_bytes, snapshot_bytes));
         }
         let stored = snapshot.as_ref().and_then(Snapshot::schema).or_else(|| entries.first().and_then(schema_of));
+        self.unseal(stored.as_ref(), snapshot.as_mut(), entries.iter_mut().map(|entry| &mut entry.record))?;
         let folded = self.accept(self.fold(snapshot, &entries), stored.as_ref())?;
         Ok(Opened { folded, meter: SnapshotMeter::new(record_bytes, snapshot_bytes) })
     }
@@ -68,13 +69,14 @@ impl<S: State> Thread<S> {
             None => Ok(()),
         };
         let folded = read.and_then(|folded| fits(&folded).map(|()| folded).map_err(FoldError::from));
-        let folded = folded.map_err(|error| match (error, stored) {
+        let mut folded = folded.map_err(|error| match (error, stored) {
             (FoldError::State(source), Some(stored)) => Error::shape(name, stored, schema, source),
             (error, _) => Error::damaged(name, error),
         })?;
         if let Some(opened) = &folded.facts.opened {
             self.check_graph(name, &opened.graph)?;
         }
+        self.supply(&mut folded)?;
         Ok(folded)
     }
 
@@ -84,7 +86,7 @@ impl<S: State> Thread<S> {
     }
 }
 
-fn schema_of(first: &Entry) -> Option<Schema> {
+pub(super) fn schema_of(first: &Entry) -> Option<Schema> {
     match &first.record {
         Record::Opened(opened) => Some(opened.schema.clone()),
         _ => None,

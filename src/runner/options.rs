@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::seal::SecretOptions;
 use super::thread::Thread;
 use crate::clock::Timestamp;
 use crate::graph::Pauses;
@@ -28,6 +29,7 @@ pub(crate) struct Options {
     /// The checkpoint to go on from, instead of the newest.
     pub(crate) at: Option<Position>,
     pub(crate) durability: Durability,
+    pub(crate) secrets: SecretOptions,
 }
 
 impl Default for Options {
@@ -42,6 +44,7 @@ impl Default for Options {
             pauses: None,
             at: None,
             durability: Durability::Step,
+            secrets: SecretOptions::default(),
         }
     }
 }

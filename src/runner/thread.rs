@@ -23,7 +23,7 @@ use crate::graph::Answer;
 use crate::id::{InvalidThreadName, NodeName, Path, Position, QuestionId, ThreadName};
 use crate::log::{Entry, Folded, Question, Record, Report, history};
 use crate::machine::{Begin, Ending, GivenAnswer, Machine};
-use crate::state::{State, StateKind, Update, View};
+use crate::state::{Change, State, StateKind, Update, View};
 use crate::store::Store;
 
 /// A handle to a thread: what persists, one conversation or one piece of work.
@@ -163,7 +163,7 @@ impl<S: State> Thread<S> {
         let changes = update.into_changes()?;
         let _lease = self.lease()?;
         self.store("keep an edit")?;
-        let mut driver = self.driver(Announcer::silent()).await?;
+        let mut driver = self.driver(Announcer::silent(), Some((path, &changes))).await?;
         driver.edit(self.options.at, path, changes, as_node.map(NodeName::from)).await
     }
 
@@ -200,11 +200,11 @@ impl<S: State> Thread<S> {
     /// All checkpoints, newest first. Costs as much as the thread's whole history.
     pub async fn history(&self) -> Result<Vec<Checkpoint<S>>, Error> {
         let name = self.name()?;
-        let seen = history(self.fresh(), &self.log().await?, &Path::ROOT).map_err(|error| Error::damaged(name, error))?;
+        let seen = history(self.fresh(), &self.plain_log().await?, &Path::ROOT).map_err(|error| Error::damaged(name, error))?;
         Ok(super::inside::checkpoints(seen))
     }
 
-    /// Every record of the thread, in order; none if there is no such thread.
+    /// Every record of the thread, in order; none if there is no such thread. As they are stored: of secret values it shows what stands instead.
     pub async fn log(&self) -> Result<Vec<Entry>, Error> {
         Ok(self.store("read the log")?.read(self.name()?, Position(0)).await?)
     }
@@ -238,7 +238,7 @@ impl<S: State> Thread<S> {
         Ok(Begin::Input { changes: input.into().into_changes()?, supersede: self.options.supersede || self.options.at.is_some() })
     }
 
-    fn store(&self, what: &'static str) -> Result<&Arc<dyn Store>, Error> {
+    pub(super) fn store(&self, what: &'static str) -> Result<&Arc<dyn Store>, Error> {
         self.inner.store.as_ref().ok_or_else(|| Error::no_store(what))
     }
 
@@ -279,9 +279,10 @@ impl<S: State> Thread<S> {
         Ok(Running { handle: tokio::spawn(run.instrument(span)), stopper })
     }
 
-    async fn driver(&self, announcer: Announcer) -> Result<Driver, Error> {
-        let name = self.name()?;
+    async fn driver(&self, announcer: Announcer, writes: Option<(&Path, &[Change])>) -> Result<Driver, Error> {
+        let (name, sealer) = (self.name()?, self.sealer()?);
         let Opened { folded, meter } = self.open().await?;
+        self.need_secrets(&folded, writes)?;
         let position = folded.facts.next;
         let pauses = self.options.pauses.as_ref().unwrap_or(&self.inner.shape().pauses).clone();
         let machine = Machine::new(Arc::clone(self.inner.shape()), name.clone(), folded, self.options.tasks_max, pauses);
@@ -292,6 +293,7 @@ impl<S: State> Thread<S> {
                 clock: Arc::clone(&self.inner.clock),
                 thread: name.clone(),
                 durability: self.options.durability,
+                sealer,
                 position,
                 meter,
                 behind: None,
@@ -311,7 +313,7 @@ impl<S: State> Thread<S> {
 
     async fn drive(&self, begin: Begin, announcer: Announcer, mut stopped: Stopped) -> Result<Outcome<S>, Error> {
         let name = self.name()?;
-        let mut driver = self.driver(announcer).await?;
+        let mut driver = self.driver(announcer, begin.writes()).await?;
         driver.go_back(self.options.at, matches!(begin, Begin::Resume))?;
         if let Begin::Answer(answers) = &begin {
             driver.machine.check_answers(answers).map_err(|refusal| Error::answer(name, refusal))?;

@@ -18,6 +18,7 @@ pub(crate) struct StateKind {
     state: (TypeId, &'static str),
     empty: StateCell,
     decode: Decode,
+    has_secrets: bool,
     inner: BTreeMap<Arc<str>, Arc<StateKind>>,
 }
 
@@ -25,7 +26,8 @@ impl StateKind {
     pub(crate) fn of<S: State>(schema: Arc<Schema>, inner: BTreeMap<Arc<str>, Arc<Self>>) -> Self {
         let empty = StateCell::new(S::empty(&schema));
         let state = (TypeId::of::<S>(), std::any::type_name::<S>());
-        Self { schema, state, empty, decode: |schema, values| Ok(StateCell::new(S::decode(schema, values)?)), inner }
+        let decode: Decode = |schema, values| Ok(StateCell::new(S::decode(schema, values)?));
+        Self { has_secrets: schema.has_secrets(), schema, state, empty, decode, inner }
     }
 
     /// The name of its Rust type, if that is not `S`.
@@ -40,6 +42,17 @@ impl StateKind {
 
     pub(crate) fn decode(&self, values: Map<String, Value>) -> Result<StateCell, StateError> {
         (self.decode)(&self.schema, values)
+    }
+
+    /// Whether it has fields whose values are secrets. Those of the graphs inside do not count.
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.has_secrets
+    }
+
+    /// The names of the fields whose values are secrets, here and in the graphs inside.
+    pub(crate) fn secret_names(&self) -> std::collections::BTreeSet<&str> {
+        let own = self.schema.fields().iter().filter(|field| field.secret).map(|field| &*field.name);
+        own.chain(self.inner.values().flat_map(|inner| inner.secret_names())).collect()
     }
 
     /// The kind of the graph that runs at `path`, if there is one.

@@ -54,7 +54,24 @@ pub fn json_schema<S: DescribedState>() -> Value {
 /// Reads a whole state.
 pub fn decode<S: StoredState>(schema: &Schema, values: Map<String, Value>) -> Result<S, StateError> {
     let stored: Vec<String> = values.keys().cloned().collect();
+    if schema.has_secrets() {
+        return decode_unseen(schema, values).map_err(|source| StateError::shape(schema, &stored, source));
+    }
     serde_json::from_value(Value::Object(values)).map_err(|source| StateError::shape(schema, &stored, source))
+}
+
+/// Reads a whole state, with an error that quotes no secret value.
+fn decode_unseen<S: StoredState>(schema: &Schema, values: Map<String, Value>) -> Result<S, serde_json::Error> {
+    let values = Value::Object(values);
+    S::deserialize(&values).map_err(|source| {
+        let mut open = values;
+        open.as_object_mut().into_iter().for_each(|values| values.retain(|name, _| !schema.is_secret(name)));
+        // What is told without having seen a secret can be told.
+        match S::deserialize(&open) {
+            Err(told) if told.to_string() == source.to_string() => source,
+            _ => serde::de::Error::custom("a value does not fit, or is missing (not told: the state has secret fields)"),
+        }
+    })
 }
 
 fn decoded<T: DeserializeOwned>(change: &Change, value: &Value) -> Result<T, StateError> {
