@@ -9,8 +9,9 @@ mod hush;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use ferrata::{Answer, Durability, Outcome, Secrets, Thread};
-use hush::{Agent, Found, HUSH, Once, TOLD, everything, holds, hush as secret, process, sealing};
+use ferrata::{Answer, Durability, ForgetSecrets, Outcome, Secrets, Thread};
+use hush::{Agent, Found, HUSH, Once, TOLD, everything, holds, hush as secret, process, sealing, telling};
+use serde_json::json;
 use tempfile::TempDir;
 
 const DURABILITIES: [Durability; 3] = [Durability::Step, Durability::Behind, Durability::Exit];
@@ -61,7 +62,7 @@ impl<H: Secrets> Play<'_, H> {
         let at = before_last.map_or(checkpoints[0].position, |checkpoint| checkpoint.position);
         thread.clone().at(at).update(everything("fork").token(secret("token two")), Some("mapped")).await.expect("it is forked");
         drop(thread);
-        let forked = self.thread().resume().await.expect("it runs").done().expect("it ends");
+        let forked = self.thread().secret("token", secret("token two")).resume().await.expect("it runs").done().expect("it ends");
         assert_eq!(forked.token, secret("token two"));
         assert_eq!(forked.messages.last().map(|message| &*message.content), Some(&*secret("message by last")));
         (*state).clone()
@@ -145,4 +146,30 @@ async fn no_secret_is_in_the_file_after_any_append_and_new_processes_see_all_of_
     ] {
         assert!(places.contains(place), "nothing was sealed at {place}: {places:#?}");
     }
+}
+
+/// What a person types in again, each time.
+fn type_in(thread: Thread<Agent>) -> Thread<Agent> {
+    let Agent { token, notes, text, keys, messages, joined, pin, .. } = expected();
+    let thread = thread.secret("token", token).secret("notes", notes).secret("text", text).secret("keys", json!(keys));
+    thread.secret("messages", json!(messages)).secret("joined", joined).secret("pin", pin).secret("key", secret("token!"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_forgotten_is_handed_in_by_each_process() {
+    for durability in DURABILITIES {
+        let (state, found, bytes, log) = played(durability, || ForgetSecrets, type_in).await;
+        assert_eq!((state.token, state.pin), (secret("token"), 7 * 7 + 7), "{durability:?}");
+        assert_eq!(found.leaks, Vec::<String>::new(), "{durability:?}");
+        assert!(holds(&bytes, TOLD) && !holds(&bytes, HUSH), "{durability:?}");
+        assert!(log.contains(r#"{"set":{"$secret":null}}"#) && !log.contains("$secret\":\""), "{durability:?}");
+        // Of a message its id is told, by which it is replaced.
+        assert!(log.contains(r#"{"$secret":null,"id":"gather"}"#) || durability == Durability::Exit, "{durability:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_search_finds_what_a_hook_does_not_hide() {
+    let (_, found, bytes, log) = played(Durability::Step, telling, |thread| thread).await;
+    assert!(found.leaks.len() > 10 && holds(&bytes, HUSH) && log.contains(HUSH), "{}", found.leaks.len());
 }

@@ -60,6 +60,16 @@ pub fn decode<S: StoredState>(schema: &Schema, values: Map<String, Value>) -> Re
     serde_json::from_value(Value::Object(values)).map_err(|source| StateError::shape(schema, &stored, source))
 }
 
+/// What is wrong with a state, as far as it can be told by its names.
+fn unseen(schema: &Schema, open: &Value) -> String {
+    let required = schema.json()["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut missing = required.filter(|name| !schema.is_secret(name) && open.get(name).is_none());
+    match missing.next() {
+        Some(name) => format!("missing field `{name}`"),
+        None => "the value of a secret field is missing, or does not fit (not told: the field is secret)".to_owned(),
+    }
+}
+
 /// Reads a whole state, with an error that quotes no secret value.
 fn decode_unseen<S: StoredState>(schema: &Schema, values: Map<String, Value>) -> Result<S, serde_json::Error> {
     let values = Value::Object(values);
@@ -69,7 +79,7 @@ fn decode_unseen<S: StoredState>(schema: &Schema, values: Map<String, Value>) ->
         // What is told without having seen a secret can be told.
         match S::deserialize(&open) {
             Err(told) if told.to_string() == source.to_string() => source,
-            _ => serde::de::Error::custom("a value does not fit, or is missing (not told: the state has secret fields)"),
+            _ => serde::de::Error::custom(unseen(schema, &open)),
         }
     })
 }

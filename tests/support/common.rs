@@ -3,7 +3,7 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -37,6 +37,11 @@ impl Process {
     /// What the process says; once.
     pub(crate) fn stdout(&mut self) -> ChildStdout {
         self.0.stdout.take().expect("stdout is a pipe")
+    }
+
+    /// What it complains of; once.
+    pub(crate) fn stderr(&mut self) -> ChildStderr {
+        self.0.stderr.take().expect("stderr is a pipe")
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {
