@@ -197,6 +197,66 @@ async fn an_input_that_may_not_bring_it_does_not_count() {
     assert_eq!(end.get("token"), Some(&json!(TOKEN)));
 }
 
+fn join(old: String, new: String) -> String {
+    old + &new
+}
+
+#[tokio::test]
+async fn a_result_that_is_pending_may_be_what_is_missing() {
+    #[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug, PartialEq)]
+    struct Pair {
+        #[state(secret)]
+        token: String,
+        #[state(with = "join", secret)]
+        joined: String,
+        #[state(append)]
+        log: Vec<String>,
+    }
+    let store = Shared::default();
+    let fails = Arc::new(AtomicBool::new(true));
+    let runner = || {
+        let fails = Arc::clone(&fails);
+        let finds = || async { Ok(Pair::update().token(TOKEN).joined(TOKEN).push_log("found")) };
+        let other = move || {
+            let fails = fails.swap(false, Ordering::SeqCst);
+            async move { if fails { Err(NodeError::new("busy")) } else { Ok(Pair::update()) } }
+        };
+        let uses = |s: View<Pair>| async move { Ok(Pair::update().push_log(format!("{} {}", s.token.len(), s.joined.len()))) };
+        let graph = Graph::<Pair>::new("pair").node("finds", finds).node("other", other).node("uses", uses);
+        let graph = graph.edge(START, "finds").edge(START, "other").join(["finds", "other"], "uses").edge("uses", END);
+        Runner::new(graph.build().unwrap(), Arc::clone(&store)).secrets(ForgetSecrets)
+    };
+    assert_error(runner().thread("t").run(Pair::update()).await, "node-failed", &[]);
+    let state = runner().thread("t").state().await.unwrap();
+    assert_eq!(
+        (&*state.values.log, &*state.missing),
+        (&["found".to_owned()][..], &["joined".to_owned(), "token".to_owned()][..])
+    );
+    assert_error(runner().thread("t").resume().await, "secret-missing", &["`joined`, `token`"]);
+    assert_error(runner().thread("t").secret("token", TOKEN).resume().await, "secret-missing", &["values of `joined`, which"]);
+    let thread = runner().thread("t").secret("token", TOKEN).secret("joined", format!("{TOKEN}!"));
+    assert_eq!(thread.resume().await.unwrap().done().unwrap().log, ["found", "14 15"]);
+}
+
+#[tokio::test]
+async fn nothing_of_the_graph_is_asked_while_something_is_missing() {
+    let store = Shared::default();
+    let asked = Arc::new(AtomicU32::new(0));
+    let runner = || {
+        let asked = Arc::clone(&asked);
+        let route = move |job: &Job| {
+            asked.fetch_add(1, Ordering::SeqCst);
+            if job.token.is_empty() { END } else { "work" }
+        };
+        let graph = Graph::<Job>::new("job").node("work", || async { Ok(Job::update()) }).edge("work", END);
+        let graph = graph.route_to(START, ["work", END], route).build().unwrap();
+        Runner::new(graph, Arc::clone(&store)).secrets(ForgetSecrets)
+    };
+    runner().thread("t").run(Job::update().token(TOKEN)).await.unwrap().done().unwrap();
+    assert_error(runner().thread("t").run(Job::update().other(1)).await, "secret-missing", &["`token`"]);
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "a conditional edge does not see an empty token");
+}
+
 #[tokio::test]
 async fn what_is_handed_in_has_to_fit() {
     let store = Shared::default();
@@ -294,6 +354,12 @@ async fn the_mark_may_come_and_go() {
     // What was stored before the mark stays plain, and is read.
     let question = marked().thread("t").run(Job::update()).await.unwrap().questions()[0].id;
     assert_eq!(marked().thread("t").answer(question, true).await.unwrap().done().unwrap().token, "from before");
+
+    // An older value does not show in the place of one that was forgotten.
+    let forgets = || Runner::new(job(), Arc::clone(&store)).secrets(ForgetSecrets).thread("t");
+    let Outcome::Waiting(_) = forgets().run(Job::update().token(TOKEN)).await.unwrap() else { panic!("it asks") };
+    let state = forgets().state().await.unwrap();
+    assert_eq!((state.values.token.as_str(), state.missing), ("", vec!["token".to_owned()]));
 
     let marked_thread = marked().thread("new");
     let question = marked_thread.run(Job::update().token(TOKEN)).await.unwrap().questions()[0].id;

@@ -115,6 +115,7 @@ pub(crate) fn agent(fails: &Arc<Once>) -> Graph<Agent> {
         Ok(everything("sent_too"))
     };
     let ask = |s: View<Agent>, ctx: Context| async move {
+        assert_eq!(s.token, hush("token"));
         let ask = Ask::<bool>::new(format!("May {} be used?", s.token)).show(&json!({"token": s.token, "all": *s}));
         ctx.ask("may", ask).await?;
         Ok(Agent::update().push_log(pad(10)))
