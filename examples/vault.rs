@@ -64,7 +64,8 @@ impl Secrets for Vault {
     }
 
     fn open(&self, _: SecretPlace<'_>, stored: Value) -> Result<Option<Value>, SecretsError> {
-        Ok(stored.as_str().and_then(|name| self.read().map(|values| values.get(name).cloned()).transpose()).transpose()?)
+        let Some(name) = stored.as_str() else { return Ok(None) };
+        Ok(self.read()?.remove(name))
     }
 }
 

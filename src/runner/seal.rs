@@ -77,7 +77,7 @@ impl<S: State> Thread<S> {
     /// A value for a secret field whose own one is not there any more: [`ForgetSecrets`](crate::ForgetSecrets) forgot it, or the vault did. It takes
     /// the place of the field's value wherever that is missing, in all graphs at work, and counts as the whole value, with what is pending.
     ///
-    /// It is no input: a value that is there is not touched, and what is handed in is itself not stored.
+    /// It is no input: a value that is there is not touched, and what is handed in is not recorded.
     ///
     /// # Errors
     ///
