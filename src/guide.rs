@@ -12,6 +12,7 @@
 //! - [`durability`]: what survives, and how runs end.
 //! - [`stores`]: where threads are kept, and their upkeep.
 //! - [`changes`]: the next version of a program, and the threads of the last one.
+//! - [`secrets`]: values that no store may see.
 
 #[doc = include_str!("docs/state.md")]
 pub mod state {}
@@ -42,3 +43,6 @@ pub mod stores {}
 
 #[doc = include_str!("docs/changes.md")]
 pub mod changes {}
+
+#[doc = include_str!("docs/secrets.md")]
+pub mod secrets {}

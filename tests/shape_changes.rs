@@ -267,7 +267,10 @@ async fn an_upgrade_that_fails_panics_or_does_not_fit_changes_nothing() {
     let graphs = [
         (trip::<v2::Trip>().upgrade(1, |_| Err(NodeError::new("no atlas"))), "the upgrade from version 1 failed: no atlas"),
         (trip::<v2::Trip>().upgrade(1, |_| panic!("over the edge")), "the upgrade from version 1 panicked: over the edge"),
-        (trip::<v2::Trip>().upgrade(1, |values| Ok(drop(values.remove("topic")))), "field `title` is missing"),
+        (
+            trip::<v2::Trip>().upgrade(1, |values| values.remove("topic").map(drop).ok_or_else(|| NodeError::new("no topic"))),
+            "field `title` is missing",
+        ),
     ];
     for (graph, text) in graphs {
         let error = go_on(&runner(graph, Arc::clone(&store))).await.expect_err("it cannot be upgraded");

@@ -71,6 +71,8 @@ pub(crate) struct Field<'a> {
     pub(crate) ident: &'a Ident,
     pub(crate) ty: &'a Type,
     pub(crate) rule: Rule,
+    /// Whether its values are secrets.
+    pub(crate) secret: bool,
     /// The field's name in the log.
     pub(crate) name: String,
     /// What a method that takes one item is called.
@@ -134,12 +136,15 @@ fn read_one<'a>(field: &'a syn::Field, names: &[String]) -> Result<Field<'a>> {
         Some(one) if !one.is_empty() && !names.iter().any(|n| n == one) && syn::parse_str::<Ident>(one).is_ok() => one.to_owned(),
         _ => format!("push_{name}"),
     };
-    Ok(Field { ident, ty: &field.ty, rule: rule(field)?, name, singular })
+    let (rule, secret) = attributes(field)?;
+    Ok(Field { ident, ty: &field.ty, rule, secret, name, singular })
 }
 
-fn rule(field: &syn::Field) -> Result<Rule> {
+/// The merge rule, and whether the values are secrets.
+fn attributes(field: &syn::Field) -> Result<(Rule, bool)> {
     let mut rule = None;
     let mut operand = None;
+    let mut secret = false;
     for attribute in field.attrs.iter().filter(|a| a.path().is_ident("state")) {
         attribute.parse_nested_meta(|meta| {
             let new = match meta.path.get_ident().map(ToString::to_string).as_deref() {
@@ -151,6 +156,10 @@ fn rule(field: &syn::Field) -> Result<Rule> {
                 Some("max") => Rule::Max,
                 Some("min") => Rule::Min,
                 Some("with") => Rule::With(Box::new(with(&meta)?)),
+                Some("secret") => {
+                    secret = true;
+                    return Ok(());
+                }
                 Some("operand") => {
                     let text = quoted(&meta, "String")?;
                     let no_type = |_| Error::new(text.span(), "this is no type; write, for example, operand = \"String\"");
@@ -162,7 +171,8 @@ fn rule(field: &syn::Field) -> Result<Rule> {
                 }
                 _ => {
                     return Err(meta.error(
-                        "unknown merge rule; there are: replace, append, merge, messages, sum, max, min, with = \"path::to::function\"",
+                        "unknown merge rule; there are: replace, append, merge, messages, sum, max, min, with = \"path::to::function\"; and the \
+                         mark secret",
                     ));
                 }
             };
@@ -175,10 +185,10 @@ fn rule(field: &syn::Field) -> Result<Rule> {
     match (rule.unwrap_or(Rule::Replace), operand) {
         (Rule::With(mut with), operand) => {
             with.operand = operand.map(|(_, ty)| ty);
-            Ok(Rule::With(with))
+            Ok((Rule::With(with), secret))
         }
         (_, Some((span, _))) => Err(Error::new(span, "an operand goes with a function: add with = \"path::to::function\"")),
-        (rule, None) => Ok(rule),
+        (rule, None) => Ok((rule, secret)),
     }
 }
 

@@ -12,7 +12,7 @@ use syn::{DeriveInput, parse_macro_input};
 /// Makes a struct a state: schema, update type with one operation per field, and field constants.
 ///
 /// Field attributes: `#[state(append)]`, `merge`, `messages`, `sum`, `max`, `min`, and `with = "path::to::function"`; without one, a new value
-/// replaces the old one.
+/// replaces the old one. `secret`, alone or beside one of them, marks a field whose values no store may see.
 /// Attribute of the struct: `#[state(crate = "path")]`, where ferrata has another name. See `ferrata::State` for what is made.
 #[proc_macro_derive(State, attributes(state))]
 pub fn derive_state(input: TokenStream) -> TokenStream {

@@ -94,6 +94,7 @@ fn static_state(model: &Model<'_>) -> TokenStream {
 /// The field as the schema has it.
 fn declared(field: &Field<'_>, model: &Model<'_>) -> TokenStream {
     let (name, ty) = (&field.name, field.ty);
+    let secret = field.secret.then(|| quote!(.secret()));
     match &field.rule {
         Rule::With(with) => {
             let With { name: text, path, operand } = &**with;
@@ -106,11 +107,11 @@ fn declared(field: &Field<'_>, model: &Model<'_>) -> TokenStream {
                 let function: fn(#ty, #operand) -> _ = #path;
                 #at_path::state::MergeFunction::new(#stored, function)
             });
-            quote!(#krate::state::Field::with(#name, #function))
+            quote!(#krate::state::Field::with(#name, #function)#secret)
         }
         rule => {
             let (krate, rule) = (&model.krate, rule.variant());
-            quote!(#krate::state::Field::new(#name, #krate::state::Rule::#rule))
+            quote!(#krate::state::Field::new(#name, #krate::state::Rule::#rule)#secret)
         }
     }
 }

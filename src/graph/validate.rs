@@ -10,7 +10,7 @@ use super::node::Handler;
 use super::plan::{APPROVED, END, EdgeKind, Line, Plan, REJECTED, START, TakeKind};
 use super::shape::Keeps;
 use crate::id::NodeName;
-use crate::state::Schema;
+use crate::state::{Field, Schema, is_empty};
 
 /// A graph that cannot be built, with everything that is wrong with it.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -66,6 +66,7 @@ pub(crate) fn check<S>(plan: &Plan<S>, schema: &Schema) -> Result<(), BuildError
         mistakes.extend(two_ways_on(plan));
         mistakes.extend(fields(plan, schema));
         mistakes.extend(missing_functions(schema));
+        mistakes.extend(stored_secrets(schema));
         mistakes.extend(questions(plan));
         mistakes.extend(payloads(plan));
         mistakes.extend(ways(plan));
@@ -267,6 +268,20 @@ fn missing_functions(schema: &Schema) -> Vec<Mistake> {
         Mistake::new("missing-function", what, "give the function back with `Schema::with_function`")
     });
     missing.collect()
+}
+
+/// Secret values that would be stored with the schema.
+fn stored_secrets(schema: &Schema) -> Vec<Mistake> {
+    let secrets = schema.fields().iter().filter(|field| field.secret);
+    let told = secrets.filter(|field| {
+        let default = &schema.json()["properties"][&field.name]["default"];
+        !field.initial.iter().chain([default]).all(is_empty)
+    });
+    let mistake = |field: &Field| {
+        let what = format!("the secret field \"{}\" has a value from the beginning, which is stored with the schema", field.name);
+        Mistake::new("stored-secret", what, "leave it out, or begin with an empty one, and hand the secret in with the input")
+    };
+    told.map(mistake).collect()
 }
 
 fn questions<S>(plan: &Plan<S>) -> Vec<Mistake> {

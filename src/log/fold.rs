@@ -324,11 +324,11 @@ impl Folded {
         self.forget(&input.path, &ahead);
         let position = self.facts.next;
         let outer = if input.shared { input.path.outer() } else { None };
-        let shared = outer.and_then(|outer| self.scope(&outer)).map(|outer| outer.state.clone());
+        let shared = outer.and_then(|outer| self.scope(&outer)).map(|outer| (outer.state.clone(), outer.secrets.clone()));
         let scope = self.begun(&input.path, "input")?;
         scope.take_input(input, position);
-        if let Some(state) = shared {
-            scope.state = state;
+        if let Some((state, secrets)) = shared {
+            (scope.state, scope.secrets) = (state, secrets);
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ pub(crate) mod codec;
 mod export;
 pub(crate) mod fold;
 mod history;
+mod lacks;
 pub(crate) mod large;
 mod line;
 mod parts;
@@ -14,8 +15,10 @@ mod question;
 mod record;
 mod report;
 mod scope;
+mod secret;
 mod snapshot;
 mod squash;
+mod texts;
 mod upgraded;
 
 #[doc = include_str!("../docs/format.md")]
@@ -28,6 +31,7 @@ pub use fold::FoldError;
 pub(crate) use fold::{EffectStatus, Folded, Journal};
 pub use history::TaskState;
 pub(crate) use history::{Seen, history};
+pub(crate) use lacks::Lack;
 pub(crate) use line::{cut, fold_line};
 pub use parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
 pub(crate) use question::QuestionSpec;
@@ -38,8 +42,10 @@ pub use record::{
 };
 pub use report::{NodeCost, Report};
 pub(crate) use scope::{Scope, TaskStatus, Written};
+pub(crate) use secret::Walk;
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::SnapshotMeter;
 pub(crate) use squash::{is_kept_back, squash};
+pub(crate) use texts::{SecretTexts, tells};
 pub use upgraded::{InnerSchema, Upgraded, UpgradedState};
 pub(crate) use upgraded::{Misshapen, Why, inner_schemas};

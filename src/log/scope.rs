@@ -1,10 +1,12 @@
 //! One graph at work, as its records tell: the outermost one of a thread, or one inside a task.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use super::fold::FoldError;
+use super::lacks::{SecretFields, is_lost};
 use super::parts::{Arrival, Due, Source, TaskRef};
 use super::record::{Input, Stepped, TaskDone};
 use crate::error::Failure;
@@ -88,7 +90,7 @@ pub(crate) struct ScopeFacts {
 /// The fields that were written, with what was done to them; `None` where only the last value counts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub(crate) struct Written(Vec<(FieldName, Option<Vec<Op>>)>);
+pub(crate) struct Written(pub(super) Vec<(FieldName, Option<Vec<Op>>)>);
 
 impl Written {
     pub(super) fn fields(&self) -> impl Iterator<Item = &str> {
@@ -119,12 +121,13 @@ pub(crate) struct Scope {
     pub(crate) facts: ScopeFacts,
     /// The changes in the order in which they were applied, if somebody wants to know.
     pub(crate) applied: Option<Vec<Change>>,
+    pub(crate) secrets: SecretFields,
 }
 
 impl Scope {
     pub(crate) fn new(path: Path, kind: Arc<StateKind>, branch: BranchId) -> Self {
         let facts = ScopeFacts { branch, ..ScopeFacts::default() };
-        Self { path, state: kind.empty(), kind, facts, applied: None }
+        Self { path, state: kind.empty(), kind, facts, applied: None, secrets: SecretFields::default() }
     }
 
     /// Its state, for those who do not know the type.
@@ -232,7 +235,11 @@ impl Scope {
     /// Applies changes, but for those of fields whose outcome is resolved.
     fn apply_unless(&mut self, changes: &[Change], resolved: &[Change]) -> Result<(), FoldError> {
         if resolved.is_empty() {
-            self.state.apply(changes)?;
+            if self.kind.has_secrets() {
+                self.apply_secrets(changes)?;
+            } else {
+                self.state.apply(&self.kind.schema, changes)?;
+            }
             self.applied.iter_mut().for_each(|applied| applied.extend_from_slice(changes));
             return Ok(());
         }
@@ -273,7 +280,12 @@ impl Scope {
     /// The state with the results that are pending in the open step. Results that cannot be merged are left out.
     pub(crate) fn live(&self, position: Position) -> Result<StateCell, FoldError> {
         let done: Vec<_> = self.results().into_iter().filter(|done| !done.to_parent).collect();
-        let writes: Vec<_> = done.iter().map(|done| (&done.task, &*done.changes)).collect();
+        let there = |changes: &[Change]| changes.iter().filter(|c| !is_lost(&self.kind.schema, c)).cloned().collect::<Vec<_>>();
+        let there: Vec<Cow<'_, [Change]>> = done
+            .iter()
+            .map(|done| if self.kind.has_secrets() { there(&done.changes).into() } else { (&*done.changes).into() })
+            .collect();
+        let writes: Vec<_> = done.iter().zip(&there).map(|(done, changes)| (&done.task, &**changes)).collect();
         let Ok(resolved) = resolve(&self.kind.schema, self.state.object(), &writes) else { return Ok(self.state.clone()) };
         let merged: Vec<_> = done.iter().map(|d| TaskRef { node: d.task.node.clone(), send: d.task.send }).collect();
         let mut live = self.clone();

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::fold::{Facts, FoldError, Folded};
+use super::lacks::SecretFields;
 use super::record::Opened;
 use super::scope::{Scope, ScopeFacts};
 use crate::id::{Path, Position};
@@ -18,27 +19,38 @@ const FLOOR_BYTES: u64 = 16 * 1024;
 /// The fold of a thread's records up to a position. What it holds is the engine's own business.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Snapshot {
-    facts: Facts,
-    graph: ScopeSnapshot,
+    pub(super) facts: Facts,
+    pub(super) graph: ScopeSnapshot,
     /// The graphs inside that are at work, or that keep their state.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    inner: Vec<(Path, ScopeSnapshot)>,
+    pub(super) inner: Vec<(Path, ScopeSnapshot)>,
 }
 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-struct ScopeSnapshot {
-    state: Map<String, Value>,
-    facts: ScopeFacts,
+pub(super) struct ScopeSnapshot {
+    pub(super) state: Map<String, Value>,
+    /// Secret fields that were never written: what they hold is no secret.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) unwritten: Vec<String>,
+    pub(super) facts: ScopeFacts,
 }
 
 impl ScopeSnapshot {
     fn of(scope: &Scope) -> Result<Self, StateError> {
-        Ok(Self { state: scope.kind.values(&scope.state)?, facts: scope.facts.clone() })
+        let schema = &scope.kind.schema;
+        let unwritten = schema.fields().iter().filter(|field| field.secret && !scope.secrets.written.contains(&*field.name));
+        let unwritten: Vec<String> = unwritten.map(|field| field.name.clone()).collect();
+        let mut state = scope.kind.values(&scope.state)?;
+        // The program knows what they hold; it is no business of the store's.
+        state.retain(|field, _| !unwritten.contains(field));
+        Ok(Self { state, unwritten, facts: scope.facts.clone() })
     }
 
     fn restore(self, path: Path, kind: &Arc<StateKind>) -> Result<Scope, StateError> {
-        let (kind, state) = (Arc::clone(kind), kind.decode(self.state)?);
-        Ok(Scope { path, kind, state, facts: self.facts, applied: None })
+        let mut state = self.state;
+        let secrets = SecretFields::of_stored(kind, &mut state, &self.unwritten)?;
+        let (kind, state) = (Arc::clone(kind), kind.decode(state)?);
+        Ok(Scope { path, kind, state, facts: self.facts, applied: None, secrets })
     }
 }
 
@@ -56,7 +68,8 @@ impl Snapshot {
     /// One for tests of stores: a state, and a place.
     #[cfg(feature = "testing")]
     pub(crate) fn sample(next: Position, state: Map<String, Value>) -> Self {
-        let (facts, graph) = (Facts { next, ..Facts::default() }, ScopeSnapshot { state, facts: ScopeFacts::default() });
+        let (facts, graph) =
+            (Facts { next, ..Facts::default() }, ScopeSnapshot { state, unwritten: Vec::new(), facts: ScopeFacts::default() });
         Self { facts, graph, inner: Vec::new() }
     }
 

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::fold::{FoldError, Folded};
+use super::lacks::SecretFields;
 use super::record::{Opened, TaskDone};
 use super::scope::Scope;
 use crate::clock::Timestamp;
@@ -162,7 +163,9 @@ impl Folded {
         }
         for UpgradedState { path, values } in &upgraded.states {
             let Some(scope) = self.scope_mut(path) else { return Err(misplaced) };
-            scope.state = scope.kind.decode(values.clone())?;
+            let mut values = values.clone();
+            scope.secrets = SecretFields::of_stored(&scope.kind, &mut values, &[])?;
+            scope.state = scope.kind.decode(values)?;
         }
         Ok(())
     }
@@ -220,6 +223,9 @@ impl Scope {
         let fitted = self.kind.fit(&stored.schema, values, &upgrades).map_err(|unfit| misshapen(self, unfit))?;
         let Fitted { state, mut changed } = fitted;
         self.state = state;
+        // One that was no secret before has a value of the thread's own.
+        let secret = self.kind.schema.fields().iter().filter(|field| field.secret && !stored.schema.is_secret(&field.name));
+        self.secrets.written.extend(secret.map(|field| field.name.clone().into()));
         if stored.fingerprint() == self.kind.fingerprint() {
             return Ok((stored, None));
         }

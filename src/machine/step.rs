@@ -172,8 +172,8 @@ fn with_own_changes(before: &StateCell, changes: &[Change], schema: &Schema) -> 
     let resolved = resolve(schema, before.object(), &[("the task", changes)])?;
     let plain: Vec<Change> = changes.iter().filter(|change| resolved.iter().all(|r| r.field != change.field)).cloned().collect();
     let mut seen = before.clone();
-    seen.apply(&plain)?;
-    seen.apply(&resolved)?;
+    seen.apply(schema, &plain)?;
+    seen.apply(schema, &resolved)?;
     Ok(seen)
 }
 

@@ -124,6 +124,7 @@ impl Driver {
         let mut turns = 0_u32;
         let begun: Result<(), Refusal> = self.with_env(|machine, env| machine.begin(begin, limits, env))?;
         begun.map_err(|refusal| Error::refused(&self.thread, refusal))?;
+        self.need_secrets()?;
         loop {
             self.commit().await?;
             // A waiter that is gone needs no answer.
@@ -258,6 +259,7 @@ impl Driver {
         self.go_back(at, false)?;
         let edited = self.with_env(|machine, env| machine.edit(path, changes, as_node, env))?;
         edited.map_err(|refusal| Error::edit(&self.thread, refusal))?;
+        self.need_secrets()?;
         // Whatever the durability of runs: an edit is stored when this returns.
         let records = self.machine.take_records();
         self.keeper.append(&self.machine, records, true).await

@@ -1,10 +1,12 @@
 //! The error of the runner: one type, with a code and predicates.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
+use super::secrets::{SecretPlace, SecretsError};
 use crate::error::{Class, Failure};
 use crate::id::{InvalidThreadName, NodeName, Path, Position, QuestionId, ThreadName};
-use crate::log::{CloseReason, Closed, ExportError, FoldError, Misshapen, Why};
+use crate::log::{CloseReason, Closed, ExportError, FoldError, Lack, Misshapen, Why};
 use crate::machine::{AnswerRefusal, EditRefusal, Refusal, RunFailure};
 use crate::state::{StateError, Unfit, ValueError};
 use crate::store::{StoreError, ThreadStatus};
@@ -26,6 +28,7 @@ use crate::store::{StoreError, ThreadStatus};
 /// | `node-failed`, `update-refused`, `goto`, `no-parent`, `route`, `join-starved`, `merge-conflict`, `merge-function` | a run failed | can be resumed |
 /// | `step-limit` | the limit of steps is used up | can be resumed |
 /// | `dependency-missing`, `unknown-node`, `shut-down` | a node needs what was not handed in; a breakpoint at no node; the runner shuts down | as it was |
+/// | `no-secrets`, `secret-missing`, `secret-unknown`, `secret` | secret fields and nobody says what of them is stored; a value that is not there any more, of a field that is not there; one that cannot be sealed or opened | as it was stored |
 /// | `store`, `log-damaged`, `state-shape`, `other-graph`, `node-gone`, `value`, `crashed` | it cannot be stored, read or run | as it was stored |
 ///
 /// ```
@@ -110,6 +113,20 @@ enum Kind {
     UnknownPause { node: NodeName, known: String },
     #[error("the runner shuts down and begins no more runs; thread \"{thread}\" is as it was")]
     ShutDown { thread: ThreadName },
+    #[error(
+        "thread \"{thread}\" has secret fields ({fields}), and nothing says what its store may get of them: hand in `Runner::secrets`, for \
+         example `.secrets(ForgetSecrets)`; nothing was stored"
+    )]
+    NoSecrets { thread: ThreadName, fields: String },
+    #[error(
+        "thread \"{thread}\" cannot go on without the secret values of {fields}, which are not there any more; hand them in with \
+         `.secret(field, value)` on the thread, or write the fields with the input or the edit"
+    )]
+    SecretMissing { thread: ThreadName, fields: String },
+    #[error("thread \"{thread}\" has no secret field `{field}`; it has: {known}")]
+    SecretUnknown { thread: ThreadName, field: String, known: String },
+    #[error("the secret field `{field}` of thread \"{thread}\" cannot be {what}: {source}; the thread is as it was stored")]
+    Secret { thread: ThreadName, field: String, what: &'static str, source: SecretsError },
     #[error("the run ended before its time: {0}; the thread can be resumed")]
     Crashed(String),
 }
@@ -255,6 +272,25 @@ impl Error {
         Self::of(Kind::ShutDown { thread: thread.clone() })
     }
 
+    pub(crate) fn no_secrets(thread: &ThreadName, fields: &[String]) -> Self {
+        Self::of(Kind::NoSecrets { thread: thread.clone(), fields: fields.join(", ") })
+    }
+
+    pub(crate) fn secret_missing(thread: &ThreadName, lacks: &[Lack]) -> Self {
+        let fields = lacks.iter().map(Lack::to_string).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(", ");
+        Self::of(Kind::SecretMissing { thread: thread.clone(), fields })
+    }
+
+    pub(crate) fn secret_unknown(thread: &ThreadName, field: &str, known: &BTreeSet<&str>) -> Self {
+        let known = if known.is_empty() { "none".to_owned() } else { known.iter().copied().collect::<Vec<_>>().join(", ") };
+        Self::of(Kind::SecretUnknown { thread: thread.clone(), field: field.to_owned(), known })
+    }
+
+    pub(crate) fn secret(place: SecretPlace<'_>, what: &'static str, source: SecretsError) -> Self {
+        let (thread, field) = (place.thread.clone(), format!("{}{}", place.path, place.field));
+        Self::of(Kind::Secret { thread, field, what, source })
+    }
+
     pub(crate) fn crashed(error: &tokio::task::JoinError) -> Self {
         Self::of(Kind::Crashed(error.to_string()))
     }
@@ -304,6 +340,10 @@ impl Error {
             Kind::Missing { .. } => "dependency-missing",
             Kind::UnknownPause { .. } => "unknown-node",
             Kind::ShutDown { .. } => "shut-down",
+            Kind::NoSecrets { .. } => "no-secrets",
+            Kind::SecretMissing { .. } => "secret-missing",
+            Kind::SecretUnknown { .. } => "secret-unknown",
+            Kind::Secret { .. } => "secret",
             Kind::Crashed(_) => "crashed",
         }
     }

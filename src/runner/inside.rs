@@ -194,6 +194,7 @@ pub(super) fn state_of<T: State>(
         step: scope.step_due().before(),
         source: facts.head.map(|head| head.source),
         tasks: (0..facts.tasks.len()).map(|index| task_state(folded, scope, index)).collect(),
+        missing: scope.missing(is_live),
     })
 }
 
@@ -227,6 +228,7 @@ pub(super) fn checkpoints<T: State>(seen: Vec<Seen>, shape: &Arc<Shape>) -> Vec<
             values: scope.state.view(),
             next: scope.next().iter().map(|node| name_now(shape, &scope.path, node)).collect(),
             tasks,
+            missing: scope.missing(false),
         })
     };
     seen.into_iter().rev().filter_map(checkpoint).collect()

@@ -7,6 +7,7 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 
 use super::error::Error;
+use super::seal::Sealer;
 use crate::clock::Clock;
 use crate::id::{Position, ThreadName};
 use crate::log::{Durability, Folded, Record, RunOutcome, Snapshot, SnapshotMeter};
@@ -18,6 +19,8 @@ pub(crate) struct Keeper {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) thread: ThreadName,
     pub(crate) durability: Durability,
+    /// Takes the secrets out of what is appended, if there are any.
+    pub(crate) sealer: Option<Sealer>,
     /// Where the log ends.
     pub(crate) position: Position,
     pub(crate) meter: SnapshotMeter,
@@ -95,7 +98,9 @@ impl Keeper {
         let next = Position(self.position.0 + records.len() as u64);
         let snapshot = if due { Some(Box::new(Snapshot::of(folded, next)?)) } else { self.opened.take() };
         let (thread, expected) = (self.thread.clone(), self.position);
-        Ok(Append { thread, expected, records, snapshot, status: status(folded), at: self.clock.now() })
+        let mut append = Append { thread, expected, records, snapshot, status: status(folded), at: self.clock.now() };
+        self.sealer.iter().try_for_each(|sealer| sealer.seal(&mut append, folded))?;
+        Ok(append)
     }
 }
 

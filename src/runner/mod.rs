@@ -13,6 +13,8 @@ mod keeper;
 mod open;
 mod options;
 mod outcome;
+mod seal;
+mod secrets;
 mod spans;
 mod stop;
 mod stream;
@@ -42,6 +44,7 @@ pub use error::Error;
 pub use handler::FromTask;
 pub use inside::Inside;
 pub use outcome::{Checkpoint, Outcome, Suspension, ThreadState};
+pub use secrets::{ForgetSecrets, SealSecrets, SecretPlace, Secrets, SecretsError};
 pub use stop::ShutDown;
 pub use stream::{Event, Events, Mode};
 pub use thread::Thread;
@@ -72,6 +75,7 @@ pub use upkeep::{Checked, Keep};
 pub struct Runner<S> {
     pub(crate) inner: Arc<Inner<S>>,
     dependencies: Dependencies,
+    secrets: Option<Arc<dyn Secrets>>,
 }
 
 pub(crate) struct Inner<S> {
@@ -101,18 +105,31 @@ impl<S: State> Runner<S> {
     fn build(graph: Graph<S>, store: Option<Arc<dyn Store>>, clock: Arc<dyn Clock>) -> Self {
         let runnables = Arc::new(Runnables::of(&graph));
         let inner = Inner { graph, runnables, store, clock, live: Arc::default() };
-        Self { inner: Arc::new(inner), dependencies: Dependencies::default() }
+        Self { inner: Arc::new(inner), dependencies: Dependencies::default(), secrets: None }
     }
 
     /// A handle to a thread. Nothing is read or written until it is used; a name that cannot be used is refused then.
     pub fn thread(&self, name: &str) -> Thread<S> {
-        Thread::new(Arc::clone(&self.inner), name, self.dependencies.clone())
+        let mut thread = Thread::new(Arc::clone(&self.inner), name, self.dependencies.clone());
+        thread.options.secrets.hook.clone_from(&self.secrets);
+        thread
     }
 
     /// Hands something in that nodes work with in all runs: a client, a setting. It is never stored; see [`Dep`].
     #[must_use]
     pub fn provide<T: Send + Sync + 'static>(mut self, value: T) -> Self {
         self.dependencies.add(value);
+        self
+    }
+
+    /// Says what the store gets of the values of fields that are marked secret (`#[state(secret)]`), instead of the values. Nodes, streams and
+    /// outcomes have the values; [`Thread::log`] shows what is stored. The guide [`secrets`](crate::guide::secrets) tells what is covered and what
+    /// is not.
+    ///
+    /// With a store and without this, a graph with secret fields is refused before anything is written (code `no-secrets`).
+    #[must_use]
+    pub fn secrets(mut self, secrets: impl Secrets) -> Self {
+        self.secrets = Some(Arc::new(secrets));
         self
     }
 
@@ -160,7 +177,8 @@ impl<S: State> Runner<S> {
 
 impl<S> Clone for Runner<S> {
     fn clone(&self) -> Self {
-        Self { inner: Arc::clone(&self.inner), dependencies: self.dependencies.clone() }
+        let (inner, dependencies) = (Arc::clone(&self.inner), self.dependencies.clone());
+        Self { inner, dependencies, secrets: self.secrets.clone() }
     }
 }
 

@@ -61,12 +61,13 @@ impl<S: State> Thread<S> {
     pub(super) async fn open(&self, drops: bool) -> Result<Opened, Error> {
         if let Some(Read { folded: Ok(folded), meter, newest }) = self.read_as(As::Types).await? {
             self.check_graph(&folded)?;
+            let folded = self.supplied(folded)?;
             return Ok(Opened { folded, meter, newest, upgraded: Vec::new() });
         }
         let (folded, meter, newest) = self.open_recorded().await?;
         let (folded, upgraded) =
             folded.fit(self.kind(), drops || !self.is_live()).map_err(|misshapen| self.misshapen(&misshapen, self.options.at))?;
-        Ok(Opened { folded, meter, newest, upgraded })
+        Ok(Opened { folded: self.supplied(folded)?, meter, newest, upgraded })
     }
 
     /// As [`open`](Self::open), for those who do not look at the states: what they have become does not matter.
@@ -105,7 +106,7 @@ impl<S: State> Thread<S> {
     }
 
     fn line_as(&self, what: As, loaded: Loaded) -> Result<Line, Error> {
-        let Loaded { snapshot, snapshot_bytes, entries, record_bytes } = loaded;
+        let Loaded { snapshot, snapshot_bytes, entries, record_bytes } = self.plain(loaded)?;
         if let Some(at) = self.options.at {
             let chosen = entries.iter().find(|entry| entry.position == at).and_then(|entry| entry.record.checkpoint());
             if chosen.is_none() {
@@ -121,7 +122,7 @@ impl<S: State> Thread<S> {
 
     /// All records that are kept, and what stands before them.
     pub(super) async fn whole(&self) -> Result<Loaded, Error> {
-        Ok(self.store("read the history")?.load(self.name()?, Reach::Whole).await?)
+        self.plain(self.store("read the history")?.load(self.name()?, Reach::Whole).await?)
     }
 
     /// What stands before the records of a thread, as it was recorded, and these records.
@@ -205,7 +206,7 @@ fn newest(snapshot: &Snapshot, entries: &[Entry]) -> Option<(Position, u64)> {
     (!forks).then(|| (snapshot.position(), entries.iter().filter(is_checkpoint).count() as u64))
 }
 
-fn opened_by<'o>(snapshot: Option<&'o Snapshot>, entries: &'o [Entry]) -> Option<&'o log::Opened> {
+pub(super) fn opened_by<'o>(snapshot: Option<&'o Snapshot>, entries: &'o [Entry]) -> Option<&'o log::Opened> {
     let first = || match &entries.first()?.record {
         Record::Opened(opened) => Some(&**opened),
         _ => None,

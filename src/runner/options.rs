@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::seal::SecretOptions;
 use super::thread::Thread;
 use crate::clock::Timestamp;
 use crate::graph::Pauses;
@@ -29,6 +30,7 @@ pub(crate) struct Options {
     pub(crate) at: Option<Position>,
     pub(crate) durability: Durability,
     pub(crate) keep_last: Option<u64>,
+    pub(crate) secrets: SecretOptions,
 }
 
 impl Default for Options {
@@ -44,6 +46,7 @@ impl Default for Options {
             at: None,
             durability: Durability::Step,
             keep_last: None,
+            secrets: SecretOptions::default(),
         }
     }
 }

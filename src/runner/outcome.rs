@@ -124,6 +124,9 @@ pub struct ThreadState<S> {
     pub source: Option<Source>,
     /// The tasks of the open step, those that have a result among them.
     pub tasks: Vec<TaskState>,
+    /// Secret fields whose values are not there any more: in `values` they hold what they hold before anything is written. See
+    /// [`Thread::secret`](crate::Thread::secret).
+    pub missing: Vec<String>,
 }
 
 /// A state that a thread was in, as it was recorded.
@@ -148,4 +151,6 @@ pub struct Checkpoint<S> {
     pub next: Vec<NodeName>,
     /// The tasks of these nodes, with what became of them.
     pub tasks: Vec<TaskState>,
+    /// Secret fields whose values are not there any more, as in [`ThreadState::missing`].
+    pub missing: Vec<String>,
 }

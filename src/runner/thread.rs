@@ -23,7 +23,7 @@ use crate::graph::Answer;
 use crate::id::{InvalidThreadName, NodeName, Path, QuestionId, ThreadName};
 use crate::log::{Durability, Entry, Folded, Question, Record, Report, Snapshot};
 use crate::machine::{Begin, Ending, GivenAnswer, Machine};
-use crate::state::{State, StateKind, Update, Values, View};
+use crate::state::{Change, State, StateKind, Update, Values, View};
 use crate::store::{Reach, Store};
 
 /// A handle to a thread: what persists, one conversation or one piece of work.
@@ -164,7 +164,7 @@ impl<S: State> Thread<S> {
         let _lease = self.lease()?;
         self.store("keep an edit")?;
         let drops = path.is_root();
-        let mut driver = self.driver(Announcer::silent(), drops).await?;
+        let mut driver = self.driver(Announcer::silent(), drops, Some((path, &changes))).await?;
         driver.edit(self.options.at, path, changes, as_node.map(NodeName::from)).await
     }
 
@@ -218,7 +218,8 @@ impl<S: State> Thread<S> {
         Ok(super::inside::checkpoints(seen, self.inner.shape()))
     }
 
-    /// Every record of the thread that is kept, in order; none if there is no such thread.
+    /// Every record of the thread that is kept, in order; none if there is no such thread. As they are stored: of secret values it shows what
+    /// stands instead.
     pub async fn log(&self) -> Result<Vec<Entry>, Error> {
         Ok(self.store("read the log")?.load(self.name()?, Reach::Whole).await?.entries)
     }
@@ -293,10 +294,11 @@ impl<S: State> Thread<S> {
         Ok(Running { handle: tokio::spawn(run.instrument(span)), stopper })
     }
 
-    /// `drops`: what is not merged yet will be dropped.
-    async fn driver(&self, announcer: Announcer, drops: bool) -> Result<Driver, Error> {
-        let name = self.name()?;
+    /// `drops`: what is not merged yet will be dropped. `writes`: what is written into the graph at that path to begin with.
+    async fn driver(&self, announcer: Announcer, drops: bool, writes: Option<(&Path, &[Change])>) -> Result<Driver, Error> {
+        let (name, sealer) = (self.name()?, self.sealer()?);
         let Opened { folded, meter, newest, upgraded } = self.open(drops).await?;
+        self.need_secrets(&folded, writes)?;
         let position = folded.facts.next;
         let is_due =
             self.options.durability == Durability::Exit && self.options.at.is_none() && upgraded.is_empty() && meter.is_due();
@@ -310,6 +312,7 @@ impl<S: State> Thread<S> {
                 clock: Arc::clone(&self.inner.clock),
                 thread: name.clone(),
                 durability: self.options.durability,
+                sealer,
                 position,
                 meter,
                 opened,
@@ -334,7 +337,7 @@ impl<S: State> Thread<S> {
     async fn drive(&self, begin: Begin, announcer: Announcer, mut stopped: Stopped) -> Result<Outcome<S>, Error> {
         let name = self.name()?;
         let drops = matches!(begin, Begin::Input { supersede: true, .. });
-        let mut driver = self.driver(announcer, drops).await?;
+        let mut driver = self.driver(announcer, drops, begin.writes()).await?;
         driver.keeper.may_block = spawned_may_block();
         driver.go_back(self.options.at, matches!(begin, Begin::Resume))?;
         if let Begin::Answer(answers) = &begin {

@@ -19,6 +19,7 @@ pub(crate) struct StateKind {
     state: (TypeId, &'static str),
     empty: StateCell,
     decode: Decode,
+    has_secrets: bool,
     inner: BTreeMap<Arc<str>, Arc<StateKind>>,
     past: Past,
     /// Whether it is of a thread as it was recorded: every graph that may have been in there has a kind.
@@ -38,7 +39,17 @@ impl StateKind {
         let empty = StateCell::new(S::empty(&schema));
         let state = (TypeId::of::<S>(), std::any::type_name::<S>());
         let decode: Decode = |schema, values| Ok(StateCell::new(S::decode(schema, values)?));
-        Self { fingerprint: schema.fingerprint(), schema, state, empty, decode, inner, past, is_recorded: false }
+        Self {
+            fingerprint: schema.fingerprint(),
+            has_secrets: schema.has_secrets(),
+            schema,
+            state,
+            empty,
+            decode,
+            inner,
+            past,
+            is_recorded: false,
+        }
     }
 
     /// The kind of a graph as it was recorded, whatever the program knows of it now.
@@ -81,6 +92,17 @@ impl StateKind {
 
     pub(crate) fn decode(&self, values: Map<String, Value>) -> Result<StateCell, StateError> {
         (self.decode)(&self.schema, values)
+    }
+
+    /// Whether it has fields whose values are secrets. Those of the graphs inside do not count.
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.has_secrets
+    }
+
+    /// The names of the fields whose values are secrets, here and in the graphs inside.
+    pub(crate) fn secret_names(&self) -> std::collections::BTreeSet<&str> {
+        let own = self.schema.fields().iter().filter(|field| field.secret).map(|field| &*field.name);
+        own.chain(self.inner.values().flat_map(|inner| inner.secret_names())).collect()
     }
 
     /// The fields of a state of this kind that are not absent.

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::{Change, FieldName, FunctionError, MergeFunction, Op, Rule, Schema, StateError, StateObject};
+use super::{Change, FieldName, FunctionError, MergeFunction, Op, Rule, Schema, StateError, StateObject, ValueError};
 
 /// Checks that every change names a field and fits its rule. Done once, when a task or an input hands its changes over.
 pub(crate) fn check(schema: &Schema, changes: &[Change]) -> Result<(), StateError> {
@@ -23,13 +23,18 @@ pub(crate) fn check(schema: &Schema, changes: &[Change]) -> Result<(), StateErro
             (Rule::Messages, op) => matches!(op, Op::Remove(_)),
             (Rule::Sum | Rule::Max | Rule::Min, op) => matches!(op, Op::Combine(Value::Number(_))),
             (Rule::Function(function), Op::Combine(operand)) => {
-                function.accepts(operand).map_err(|source| function_error(&change.field, function, source))?;
+                let error = |source| function_error(&change.field, function, source).hiding(schema);
+                function.accepts(operand).map_err(error)?;
                 true
             }
             (Rule::Function(_), _) => false,
         };
         if !fits {
             return Err(StateError::Misfit { field: change.field.to_string(), verb: change.op.verb() });
+        }
+        if field.secret && change.op.is_sealed() {
+            let what = "an object with the key `$secret` stands for a value that was sealed; give the key another name";
+            return Err(ValueError::new(what).at_field(&change.field).into());
         }
     }
     Ok(())
@@ -126,7 +131,7 @@ fn combine<W>(
         let value = match &field.rule {
             Rule::Function(function) => {
                 let merged = function.merge(stored.unwrap_or_else(initial), &operands);
-                merged.map_err(|source| function_error(name, function, source))?
+                merged.map_err(|source| function_error(name, function, source).hiding(schema))?
             }
             rule => {
                 let before = stored.filter(|value| !value.is_null()).unwrap_or_else(initial);

@@ -7,6 +7,7 @@ mod kind;
 mod merge;
 mod message;
 mod schema;
+mod secret;
 pub mod typed;
 mod upgrade;
 mod value;
@@ -28,6 +29,7 @@ pub(crate) use kind::{Past, StateKind};
 pub(crate) use merge::{check, give_ids, resolve};
 pub use message::{HasId, Message, Role, ToolCall};
 pub use schema::{Field, Rule, Schema};
+pub(crate) use secret::{is_empty, is_sealed, sealed, take_sealed};
 pub(crate) use upgrade::{Fitted, Unfit, UpgradeFn, Upgrades};
 pub(crate) use value::is_within_depth;
 pub use value::{DEPTH_MAX, ValueError, to_value};
@@ -49,6 +51,9 @@ pub use values::Values;
 /// | `#[state(append)] notes: Vec<String>` | `.note(one)`, `.notes(many)`, `.set_notes(all)` |
 /// | `#[state(merge)] prices: BTreeMap<String, u64>` | `.price(key, one)`, `.prices(many)`, `.remove_prices(keys)`, `.set_prices(all)` |
 /// | `#[state(messages)] messages: Vec<Message>` | `.message(one)`, `.messages(many)`, `.remove_messages(ids)`, `.set_messages(all)` |
+///
+/// `secret`, alone or beside a rule, marks a field whose values no store may see: `#[state(append, secret)]`, see
+/// [`Runner::secrets`](crate::Runner::secrets).
 ///
 /// Values are taken by `Into`, numbers and `bool` as they are; an `Option` is cleared with `.amount_cents(None::<u64>)`. The method for one item
 /// is the field's name without its last `s`, or `push_log` where there is none. A list is replaced by `.set_notes(all)`.
@@ -356,8 +361,8 @@ impl StateCell {
         Self(Arc::new(state))
     }
 
-    /// Changes the state in place; copies it first only if somebody still holds a view.
-    pub(crate) fn apply(&mut self, changes: &[Change]) -> Result<(), StateError> {
+    /// Changes the state in place; copies it first only if somebody still holds a view. `schema` is that of the state.
+    pub(crate) fn apply(&mut self, schema: &Schema, changes: &[Change]) -> Result<(), StateError> {
         if changes.is_empty() {
             return Ok(());
         }
@@ -365,7 +370,7 @@ impl StateCell {
             self.0 = self.0.duplicate();
         }
         let state = Arc::get_mut(&mut self.0).expect("a fresh copy has one owner");
-        changes.iter().try_for_each(|change| state.apply(change))
+        changes.iter().try_for_each(|change| state.apply(change)).map_err(|error| error.hiding(schema))
     }
 
     pub(crate) fn object(&self) -> &dyn StateObject {

@@ -59,6 +59,9 @@ pub struct Field {
     /// Whether only nodes that ask for it see it, and no input or output holds it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub private: bool,
+    /// Whether its values are secrets: what a store gets of them is said by [`Runner::secrets`](crate::Runner::secrets).
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub secret: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
@@ -69,7 +72,7 @@ fn is_false(flag: &bool) -> bool {
 impl Field {
     /// A field that is absent until it is written.
     pub fn new(name: impl Into<String>, rule: Rule) -> Self {
-        Self { name: name.into(), rule, initial: None, private: false }
+        Self { name: name.into(), rule, initial: None, private: false, secret: false }
     }
 
     /// A field whose changes are operands of that function.
@@ -88,6 +91,14 @@ impl Field {
     #[must_use]
     pub fn private(mut self) -> Self {
         self.private = true;
+        self
+    }
+
+    /// The same field, with values that are secrets; see [`Runner::secrets`](crate::Runner::secrets). What it holds from the beginning is none: it
+    /// stands in the schema, and may not be more than empty.
+    #[must_use]
+    pub fn secret(mut self) -> Self {
+        self.secret = true;
         self
     }
 }
@@ -124,8 +135,12 @@ fn is_first(version: &u32) -> bool {
 }
 
 impl Schema {
-    /// A schema of these fields; `json` is the JSON Schema of the whole state.
-    pub fn new(name: impl Into<String>, fields: Vec<Field>, json: Value) -> Self {
+    /// A schema of these fields; `json` is the JSON Schema of the whole state. Of secret fields it loses its `default`, since a schema is stored.
+    pub fn new(name: impl Into<String>, fields: Vec<Field>, mut json: Value) -> Self {
+        for field in fields.iter().filter(|field| field.secret) {
+            let property = json.get_mut("properties").and_then(|all| all.get_mut(&field.name)).and_then(Value::as_object_mut);
+            property.and_then(|property| property.remove("default"));
+        }
         Self { name: name.into(), version: 1, fields, json }
     }
 
@@ -232,7 +247,7 @@ impl Schema {
 
     /// The same schema, with what its fields hold before anything is written, where it does not tell.
     pub(crate) fn filled(mut self, empty: &Map<String, Value>) -> Self {
-        for field in self.fields.iter_mut().filter(|field| field.initial.is_none()) {
+        for field in self.fields.iter_mut().filter(|field| field.initial.is_none() && !field.secret) {
             field.initial = empty.get(&field.name).cloned();
         }
         self
@@ -247,11 +262,23 @@ impl Schema {
                 Value::Array(many) => many.iter().filter_map(Value::as_str).collect::<Vec<_>>().join(" or "),
                 _ => json["$ref"].as_str().and_then(|r| r.rsplit('/').next()).unwrap_or("any").to_owned(),
             };
-            let rule = if field.rule == Rule::Replace { String::new() } else { format!(" ({})", field.rule) };
-            format!("{}: {types}{rule}", field.name)
+            let rule = (field.rule != Rule::Replace).then(|| field.rule.to_string());
+            let marks: Vec<String> = rule.into_iter().chain(field.secret.then(|| "secret".to_owned())).collect();
+            let marks = if marks.is_empty() { String::new() } else { format!(" ({})", marks.join(", ")) };
+            format!("{}: {types}{marks}", field.name)
         };
         let fields = self.fields.iter().map(describe).collect::<Vec<_>>().join(", ");
         format!("{} {{ {fields} }} (version {}, {})", self.name, self.version, self.fingerprint())
+    }
+
+    /// Whether there is such a field and its values are secrets.
+    pub(crate) fn is_secret(&self, name: &str) -> bool {
+        self.field(name).is_some_and(|field| field.secret)
+    }
+
+    /// Whether it has fields whose values are secrets.
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.fields.iter().any(|field| field.secret)
     }
 
     /// Fields whose merge function is known by its name only, and that name.

@@ -54,7 +54,34 @@ pub fn json_schema<S: DescribedState>() -> Value {
 /// Reads a whole state.
 pub fn decode<S: StoredState>(schema: &Schema, values: Map<String, Value>) -> Result<S, StateError> {
     let stored: Vec<String> = values.keys().cloned().collect();
+    if schema.has_secrets() {
+        return decode_unseen(schema, values).map_err(|source| StateError::shape(schema, &stored, source));
+    }
     serde_json::from_value(Value::Object(values)).map_err(|source| StateError::shape(schema, &stored, source))
+}
+
+/// What is wrong with a state, as far as it can be told by its names.
+fn unseen(schema: &Schema, open: &Value) -> String {
+    let required = schema.json()["required"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut missing = required.filter(|name| !schema.is_secret(name) && open.get(name).is_none());
+    match missing.next() {
+        Some(name) => format!("missing field `{name}`"),
+        None => "the value of a secret field is missing, or does not fit (not told: the field is secret)".to_owned(),
+    }
+}
+
+/// Reads a whole state, with an error that quotes no secret value.
+fn decode_unseen<S: StoredState>(schema: &Schema, values: Map<String, Value>) -> Result<S, serde_json::Error> {
+    let values = Value::Object(values);
+    S::deserialize(&values).map_err(|source| {
+        let mut open = values;
+        open.as_object_mut().into_iter().for_each(|values| values.retain(|name, _| !schema.is_secret(name)));
+        // What is told without having seen a secret can be told.
+        match S::deserialize(&open) {
+            Err(told) if told.to_string() == source.to_string() => source,
+            _ => serde::de::Error::custom(unseen(schema, &open)),
+        }
+    })
 }
 
 fn decoded<T: DeserializeOwned>(change: &Change, value: &Value) -> Result<T, StateError> {

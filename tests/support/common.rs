@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -45,6 +45,11 @@ impl Process {
         let mut stderr = self.0.stderr.take().expect("stderr is a pipe");
         stderr.read_to_string(&mut text).expect("stderr is text");
         text
+    }
+
+    /// What it complains of; once.
+    pub(crate) fn stderr(&mut self) -> ChildStderr {
+        self.0.stderr.take().expect("stderr is a pipe")
     }
 
     pub(crate) fn has_ended(&mut self) -> bool {

@@ -1,0 +1,167 @@
+//! Texts for people in records and snapshots: errors and questions, which may quote a secret value.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::fold::{Facts, Folded, RunHead};
+use super::question::Question;
+use super::record::{AttemptFailed, Doubt, EffectDoubted, EffectFailed, Fault, Record, RunEnded, RunOutcome, TaskFailed};
+use super::scope::{Task, TaskStatus};
+use super::snapshot::Snapshot;
+use crate::error::Failure;
+
+/// A shorter text is found in too much that has nothing to do with it.
+const SECRET_BYTES_MIN: usize = 8;
+
+/// What stands in a text instead of a secret value.
+const BLOT: &str = "[secret]";
+
+/// Secret texts that are known at the moment.
+#[derive(Default)]
+pub(crate) struct SecretTexts(Vec<String>);
+
+impl SecretTexts {
+    /// The texts of the states, and of the results that are pending.
+    pub(crate) fn learn_from(&mut self, folded: &Folded) {
+        for scope in folded.scopes().filter(|scope| scope.kind.has_secrets()) {
+            let schema = &scope.kind.schema;
+            for field in schema.fields().iter().filter(|field| field.secret) {
+                // What cannot be read cannot be stored either.
+                scope.state.object().read(&field.name).into_iter().flatten().for_each(|value| self.learn(&value));
+            }
+            let results = scope.results();
+            let changes = results.iter().flat_map(|done| &done.changes).chain(scope.facts.input.iter().flatten());
+            changes.filter(|change| schema.is_secret(&change.field)).for_each(|change| {
+                change.op.units().for_each(|unit| self.learn(unit));
+            });
+        }
+    }
+
+    /// The texts in a value.
+    pub(crate) fn learn(&mut self, value: &Value) {
+        match value {
+            // The longest first: a text may hold another one, which would take a part out of its middle.
+            Value::String(text) if text.len() >= SECRET_BYTES_MIN => {
+                let place = self.0.partition_point(|known| (known.len(), known) > (text.len(), text));
+                if self.0.get(place) != Some(text) {
+                    self.0.insert(place, text.clone());
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| self.learn(item)),
+            Value::Object(fields) => fields.values().for_each(|field| self.learn(field)),
+            Value::String(_) | Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn is_in(&self, text: &str) -> bool {
+        self.0.iter().any(|secret| text.contains(secret.as_str()))
+    }
+
+    fn blot(&self, text: &mut String) {
+        if self.is_in(text) {
+            *text = self.0.iter().fold(std::mem::take(text), |text, secret| text.replace(secret.as_str(), BLOT));
+        }
+    }
+
+    fn blot_value(&self, value: &mut Value) {
+        match value {
+            Value::String(text) => self.blot(text),
+            Value::Array(items) => items.iter_mut().for_each(|item| self.blot_value(item)),
+            Value::Object(fields) => fields.values_mut().for_each(|field| self.blot_value(field)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn blot_failure(&self, failure: &mut Failure) {
+        let Failure { origin: _, class: _, message, causes } = failure;
+        self.blot(message);
+        causes.iter_mut().for_each(|cause| self.blot(cause));
+    }
+
+    fn blot_outcome(&self, outcome: &mut RunOutcome) {
+        match outcome {
+            RunOutcome::Failed(Fault { code: _, node: _, text }) => self.blot(text),
+            RunOutcome::Done | RunOutcome::Waiting | RunOutcome::Suspended => {}
+        }
+    }
+
+    fn blot_question(&self, question: &mut Arc<Question>) {
+        let Question { text, show, .. } = Arc::make_mut(question);
+        self.blot(text);
+        show.iter_mut().for_each(|show| self.blot_value(show));
+    }
+
+    /// Blots the secrets out of what a record says to people. What it says to nodes stays as it is.
+    pub(crate) fn blot_record(&self, record: &mut Record) {
+        match record {
+            Record::AttemptFailed(failed) => {
+                let AttemptFailed { task: _, attempt: _, failure, next_at: _, cost: _ } = &mut **failed;
+                self.blot_failure(failure);
+            }
+            Record::TaskFailed(failed) => {
+                let TaskFailed { task: _, attempt: _, failure, handled: _, cost: _ } = &mut **failed;
+                self.blot_failure(failure);
+            }
+            Record::Asked(question) => self.blot_question(question),
+            Record::EffectFailed(failed) => {
+                let EffectFailed { effect: _, failure } = &mut **failed;
+                self.blot_failure(failure);
+            }
+            Record::EffectDoubted(doubted) => {
+                let EffectDoubted { effect: _, why, at: _ } = &mut **doubted;
+                match why {
+                    Doubt::Failed(failure) => self.blot_failure(failure),
+                    Doubt::Interrupted | Doubt::TimedOut | Doubt::Dropped | Doubt::Cancelled => {}
+                }
+            }
+            Record::RunEnded(ended) => {
+                let RunEnded { run: _, outcome, at: _ } = &mut **ended;
+                self.blot_outcome(outcome);
+            }
+            // No texts for people: state, which is sealed, and values that nodes work with.
+            Record::Opened(_)
+            | Record::RunStarted(_)
+            | Record::Input(_)
+            | Record::TaskDone(_)
+            | Record::Answered(_)
+            | Record::Closed(_)
+            | Record::EffectStarted(_)
+            | Record::EffectDone(_)
+            | Record::Stepped(_)
+            | Record::Upgraded(_)
+            | Record::Forked(_) => {}
+        }
+    }
+
+    /// As [`blot_record`](Self::blot_record), for what a snapshot keeps of these texts.
+    pub(crate) fn blot_snapshot(&self, snapshot: &mut Snapshot) {
+        let Snapshot { facts, graph, inner } = snapshot;
+        let Facts { questions, run, .. } = facts;
+        questions.iter_mut().for_each(|question| self.blot_question(question));
+        if let Some(RunHead { started: _, ended: Some(outcome) }) = run {
+            self.blot_outcome(outcome);
+        }
+        let scopes = std::iter::once(graph).chain(inner.iter_mut().map(|(_, scope)| scope));
+        for Task { due: _, status, attempts: _, spent: _, handling } in scopes.flat_map(|scope| &mut scope.facts.tasks) {
+            handling.iter_mut().for_each(|failure| self.blot_failure(failure));
+            match status {
+                TaskStatus::Failed(failure) => self.blot_failure(failure),
+                TaskStatus::Open | TaskStatus::Done(_) => {}
+            }
+        }
+    }
+}
+
+/// Whether a record says something to people.
+pub(crate) fn tells(record: &Record) -> bool {
+    matches!(
+        record,
+        Record::AttemptFailed(_)
+            | Record::TaskFailed(_)
+            | Record::Asked(_)
+            | Record::EffectFailed(_)
+            | Record::EffectDoubted(_)
+            | Record::RunEnded(_)
+    )
+}
