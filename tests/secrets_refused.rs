@@ -438,10 +438,10 @@ async fn a_state_that_does_not_fit_is_refused_without_its_secrets() {
         .await
         .unwrap()
         .questions();
-    let says = ["token: string (secret)", "token: integer (secret)", "(not told"];
+    let says = ["token: string (secret)", "token: integer (secret)", "field `token`"];
     assert_error(runner::<Changed>(&store).thread("t").state().await, "state-shape", &says);
     // What has nothing to do with secrets is told.
-    assert_error(runner::<More>(&store).thread("t").state().await, "state-shape", &["more: string", "missing field `more`"]);
+    assert_error(runner::<More>(&store).thread("t").state().await, "state-shape", &["more: string", "field `more` is missing"]);
 }
 
 #[test]
