@@ -92,9 +92,11 @@ pub(crate) fn inner_schemas(kind: &Arc<StateKind>) -> Vec<InnerSchema> {
     for (keys, kind) in inner_kinds(kind) {
         match told.iter_mut().find(|inner| inner.fingerprint == kind.fingerprint()) {
             Some(inner) => inner.graphs.push(keys),
-            None => {
-                told.push(InnerSchema { graphs: vec![keys], schema: kind.told(), fingerprint: kind.fingerprint().to_owned() })
-            }
+            None => told.push(InnerSchema {
+                graphs: vec![keys],
+                schema: kind.told().clone(),
+                fingerprint: kind.fingerprint().to_owned(),
+            }),
         }
     }
     told
@@ -140,7 +142,7 @@ impl Opened {
             let keys: Vec<Arc<str>> = place.iter().chain([&key]).cloned().collect();
             let program = program.and_then(|kind| kind.inner(&key));
             let told = self.inner_at(&keys).map(|inner| inner.schema.clone());
-            let schema = told.or_else(|| Some(program.as_ref()?.told())).unwrap_or_else(Schema::unknown);
+            let schema = told.or_else(|| Some(program.as_ref()?.told().clone())).unwrap_or_else(Schema::unknown);
             (key, Arc::new(StateKind::recorded(schema, self.kinds_in(&keys, program.as_ref()))))
         };
         recorded.chain(known).map(kind).collect()
@@ -204,7 +206,7 @@ impl Folded {
             let fingerprint = kind.fingerprint().to_owned();
             inner.push(InnerSchema { graphs, schema: (*kind.schema).clone(), fingerprint });
         }
-        Upgraded { schema: program.told(), fingerprint: program.fingerprint().to_owned(), inner, states, at }
+        Upgraded { schema: program.told().clone(), fingerprint: program.fingerprint().to_owned(), inner, states, at }
     }
 }
 

@@ -134,7 +134,7 @@ impl Machine {
                 id: (env.new_id)(),
                 thread: self.thread.clone(),
                 graph: shape.name.clone(),
-                schema: shape.kind.told(),
+                schema: shape.kind.told().clone(),
                 fingerprint: Some(shape.kind.fingerprint().to_owned()),
                 inner: inner_schemas(&shape.kind),
                 at: env.now,

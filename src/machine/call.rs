@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::{Command, Ending, Env, Live, Machine, Motion, Place, Step};
 use crate::error::{Class, Failure, Origin};
-use crate::graph::{Keeps, Shape};
+use crate::graph::Keeps;
 use crate::id::{Frame, NodeName, Path, TaskId};
-use crate::log::{Scope, Target};
+use crate::log::Target;
 use crate::state::{Change, StateCell, check};
 
 /// A task calls a graph.
@@ -92,9 +92,6 @@ impl Machine {
             && let Err(error) = check(&shape.schema, changes)
         {
             return refuse(format!("the input of the graph \"{key}\" cannot be applied: {error}"));
-        }
-        if let Some(gone) = self.folded.scope(&path).filter(|_| tasks.is_some()).and_then(|scope| missing(scope, &shape)) {
-            return refuse(format!("the next node \"{gone}\" of the graph \"{key}\" is gone; there are: {}", shape.node_names()));
         }
         // An input that could not be applied the last time still has to be.
         let is_begun = self.folded.scope(&path).is_some_and(|scope| scope.facts.input.is_none());
@@ -187,11 +184,6 @@ impl Machine {
             self.commands.push(Command::Abort(path));
         }
     }
-}
-
-/// A node that is due and that the graph does not have any more.
-fn missing(scope: &Scope, shape: &Shape) -> Option<NodeName> {
-    scope.facts.tasks.iter().map(|task| &task.due.node).find(|node| shape.index(node).is_none()).cloned()
 }
 
 fn frame(call: &Call, task: &TaskId, keeps: Keeps) -> Frame {

@@ -16,6 +16,7 @@ type Decode = fn(&Schema, Map<String, Value>) -> Result<StateCell, StateError>;
 pub(crate) struct StateKind {
     pub(crate) schema: Arc<Schema>,
     fingerprint: String,
+    told: Schema,
     state: (TypeId, &'static str),
     empty: StateCell,
     decode: Decode,
@@ -39,9 +40,12 @@ impl StateKind {
         let empty = StateCell::new(S::empty(&schema));
         let state = (TypeId::of::<S>(), std::any::type_name::<S>());
         let decode: Decode = |schema, values| Ok(StateCell::new(S::decode(schema, values)?));
+        // A value that cannot be stored is told by whoever stores the state.
+        let told = (*schema).clone().filled(&empty.values(&schema).unwrap_or_default());
         Self {
             fingerprint: schema.fingerprint(),
             has_secrets: schema.has_secrets(),
+            told,
             schema,
             state,
             empty,
@@ -74,10 +78,8 @@ impl StateKind {
     }
 
     /// The schema as it is stored: it also tells what the fields hold before anything is written.
-    pub(crate) fn told(&self) -> Schema {
-        // A value that cannot be stored is told by whoever stores the state.
-        let empty = self.values(&self.empty).unwrap_or_default();
-        (*self.schema).clone().filled(&empty)
+    pub(crate) fn told(&self) -> &Schema {
+        &self.told
     }
 
     /// The name of its Rust type, if that is not `S`.

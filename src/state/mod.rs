@@ -92,6 +92,11 @@ pub use values::Values;
 /// fields' merge rules ask of them: a function over `Items<T>` says `where T: StoredField + JsonSchema + Clone + Default + Send + Sync +
 /// 'static`, with [`typed::StoredField`]. A state has no lifetime parameters: it outlives every run.
 ///
+/// # Versions
+///
+/// `#[state(version = 2)]` on the struct says that it is not the first version of this state; without it, it is. What is stored in an earlier one goes
+/// through the upgrades of the graph, see [`GraphBuilder::upgrade`](crate::GraphBuilder::upgrade).
+///
 /// # Another name for this crate
 ///
 /// Where ferrata is renamed in `Cargo.toml`, or comes by way of another crate, the struct says so: `#[state(crate = "::path::to::ferrata")]`, and
