@@ -12,6 +12,9 @@ use crate::id::{Position, ThreadName};
 /// The version of what is exported.
 const VERSION: u32 = 1;
 
+/// No log is as long. Behind it the numbers would run out.
+const POSITION_MAX: u64 = u64::MAX / 2;
+
 /// The first line.
 #[derive(Serialize, Deserialize)]
 struct Heading {
@@ -79,15 +82,30 @@ impl Exported {
             return Err(ExportError::Newer { found: ferrata_export });
         }
         ThreadName::new(thread.as_str()).map_err(|error| lines.wrong(error))?;
+        if from == Position(0) && records == 0 {
+            return Err(lines.wrong("there is nothing in it"));
+        }
+        if from.0.checked_add(records).is_none_or(|end| end >= POSITION_MAX) {
+            return Err(lines.wrong(format!("no thread has {records} records from {} on", from.0)));
+        }
         let base = if from == Position(0) { None } else { Some(lines.next::<Base<Snapshot>>()?.snapshot) };
         if base.as_ref().is_some_and(|base| base.position() != from) {
             return Err(lines.wrong("the snapshot does not stand where the records begin"));
+        }
+        if base.as_ref().and_then(Snapshot::opened).is_some_and(|opened| opened.thread != thread) {
+            return Err(lines.wrong(of_another(&thread)));
         }
         let mut entries = Vec::new();
         for position in (from.0..).take(usize::try_from(records).unwrap_or(usize::MAX)) {
             let entry: Entry = lines.next()?;
             if entry.position.0 != position {
                 return Err(lines.wrong(format!("it holds record {}, not {position}", entry.position.0)));
+            }
+            match &entry.record {
+                Record::Opened(opened) if opened.thread != thread => return Err(lines.wrong(of_another(&thread))),
+                Record::Opened(_) => {}
+                _ if position == 0 => return Err(lines.wrong("no thread begins with such a record")),
+                _ => {}
             }
             entries.push(entry);
         }
@@ -112,6 +130,12 @@ impl Exported {
     }
 }
 
+fn of_another(thread: &ThreadName) -> String {
+    format!(
+        "it belongs to another thread than \"{thread}\", which the first line names; import under a new name instead of changing the lines"
+    )
+}
+
 fn line(into: &mut dyn Write, value: &impl Serialize) -> Result<(), ExportError> {
     let text = serde_json::to_string(value).map_err(std::io::Error::from)?;
     Ok(writeln!(into, "{text}")?)
@@ -124,18 +148,19 @@ struct Lines<'r> {
 
 impl Lines<'_> {
     fn next<T: serde::de::DeserializeOwned>(&mut self) -> Result<T, ExportError> {
-        let mut text = String::new();
+        let mut line = Vec::new();
         self.number += 1;
-        if self.from.read_line(&mut text)? == 0 {
+        self.from.read_until(b'\n', &mut line)?;
+        if line.is_empty() {
             return Err(self.wrong("it is missing: the export is cut"));
         }
-        serde_json::from_str(&text).map_err(|error| self.wrong(error))
+        serde_json::from_slice(&line).map_err(|error| self.wrong(error))
     }
 
     fn more(&mut self) -> Result<bool, ExportError> {
-        let mut text = String::new();
-        while self.from.read_line(&mut text)? > 0 {
-            if !text.trim().is_empty() {
+        let mut rest = Vec::new();
+        while self.from.read_until(b'\n', &mut rest)? > 0 {
+            if !rest.trim_ascii().is_empty() {
                 return Ok(true);
             }
         }

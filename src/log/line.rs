@@ -48,7 +48,7 @@ fn segments(first: Position, entries: &[Entry], mut end: usize) -> Result<Option
 }
 
 /// Where the log may begin so that at least the checkpoints that `keeps` says stay, the newest always, and every fork behind it finds its parent.
-/// Nothing if nothing can go.
+/// Nothing if no checkpoint can go.
 pub(crate) fn cut(entries: &[Entry], keeps: impl Fn(usize, &Entry) -> bool) -> Option<Position> {
     let checkpoints: Vec<&Entry> =
         entries.iter().filter(|entry| entry.record.checkpoint().is_some_and(|path| path.is_root())).collect();
@@ -62,5 +62,5 @@ pub(crate) fn cut(entries: &[Entry], keeps: impl Fn(usize, &Entry) -> bool) -> O
             _ => {}
         }
     }
-    entries.first().is_some_and(|first| first.position < at).then_some(at)
+    checkpoints.iter().any(|checkpoint| checkpoint.position < at).then_some(at)
 }

@@ -65,13 +65,16 @@ impl<S: State> Thread<S> {
     ///
     /// # Errors
     ///
-    /// A run that is going on. The thread is as it was.
+    /// No such thread; a run that is going on. The thread is as it was.
     pub async fn prune(&self, keep: Keep) -> Result<Pruned, Error> {
         let name = self.name()?;
         let _lease = self.lease()?;
         let store = self.store("prune a thread")?;
         let (base, entries) = self.recorded(self.whole().await?)?;
         let first = base.facts.next;
+        if entries.is_empty() && first == Position(0) {
+            return Err(Error::unknown_thread(name));
+        }
         let keeps = |age: usize, at: Timestamp| match keep {
             Keep::Last(checkpoints) => age < checkpoints,
             Keep::Since(time) => at >= time,

@@ -54,7 +54,7 @@ pub struct Field {
     /// How changes are merged.
     pub rule: Rule,
     /// What it holds before anything is written; `None` if it is absent then, or if the state type knows.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "present")]
     pub initial: Option<Value>,
     /// Whether only nodes that ask for it see it, and no input or output holds it.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -67,6 +67,11 @@ pub struct Field {
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
 fn is_false(flag: &bool) -> bool {
     !flag
+}
+
+/// A value that is there: a null is one too.
+fn present<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
+    Value::deserialize(deserializer).map(Some)
 }
 
 impl Field {

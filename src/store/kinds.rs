@@ -15,7 +15,7 @@ pub struct Append {
     pub expected: Position,
     /// What to append; at least one record.
     pub records: Vec<Record>,
-    /// A snapshot of everything up to the end of this append, if one is due.
+    /// A snapshot, if one is due: of everything up to the end of this append, or up to its beginning.
     pub snapshot: Option<Box<Snapshot>>,
     /// What the index of threads should say from now on.
     pub status: ThreadStatus,

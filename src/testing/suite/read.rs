@@ -29,7 +29,12 @@ pub(super) async fn reach(store: &Arc<dyn Store>) -> Found {
     for position in 0..=30_u64 {
         reaches(store, &told, Reach::Before(Position(position)), position / 8 * 8).await?;
     }
-    reaches(store, &told, Reach::Whole, 0).await
+    reaches(store, &told, Reach::Whole, 0).await?;
+    // A snapshot may also stand before the append that it comes with.
+    let late = Append { snapshot: Some(Box::new(snapshot(30, told.name.as_str()))), ..told.append(records("late", 2)) };
+    told.write(store, late).await?;
+    reaches(store, &told, Reach::Newest, 30).await?;
+    reaches(store, &told, Reach::Before(Position(29)), 24).await
 }
 
 /// That reach begins with the snapshot at that position; with none, at 0.
