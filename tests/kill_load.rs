@@ -38,10 +38,10 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Kinds of records, and up to the how-many-th of them in a process it is killed at.
 const KINDS: [(&str, u64); 12] = [
-    ("run_started", 250),
+    ("run_started", 200),
     ("input", 20),
-    ("task_done", 400),
-    ("stepped", 300),
+    ("task_done", 300),
+    ("stepped", 200),
     ("asked", 20),
     ("answered", 20),
     ("effect_started", 60),
@@ -87,6 +87,7 @@ impl Moment {
                 Some((when, kind)) => format!("{when} the append of a record: {kind}"),
                 None => match place.as_str() {
                     "effect" => "between an effect and its record".to_owned(),
+                    "repeatable" => "between a repeatable effect and its record".to_owned(),
                     "written" => "in a shared transaction: after a write".to_owned(),
                     "sync" => "in a shared transaction: before a sync".to_owned(),
                     _ => "in a shared transaction: after a sync".to_owned(),
@@ -105,15 +106,16 @@ fn plan(dice: &mut Dice) -> Vec<Moment> {
         }
     }
     for when in ["before", "after"] {
-        // The doubt about an effect is sure to come in the next process, or in the one behind it.
+        // In the process behind it, the doubt about that effect is sure to come.
         groups.push(vec![Moment::at("effect", 1 + dice.below(60)), Moment::at(format!("{when}:effect_doubted"), 1)]);
     }
-    groups.extend((0..8).map(|_| vec![Moment::at("effect", 1 + dice.below(120))]));
+    groups.extend((0..6).map(|_| vec![Moment::at("effect", 1 + dice.below(60))]));
+    groups.extend((0..2).map(|_| vec![Moment::at("repeatable", 1 + dice.below(60))]));
     groups.extend((0..8).map(|_| vec![Moment::at("written", 1 + dice.below(300))]));
     for place in ["sync", "synced"] {
         groups.extend((0..4).map(|_| vec![Moment::at(place, 1 + dice.below(30))]));
     }
-    groups.extend((0..40).map(|_| vec![Moment::AfterOpening(Duration::from_micros(dice.below(500_000)))]));
+    groups.extend((0..40).map(|_| vec![Moment::AfterOpening(Duration::from_micros(dice.below(400_000)))]));
     for most_us in [10_000, 150_000] {
         groups.extend((0..6).map(|_| vec![Moment::AfterStart(Duration::from_micros(dice.below(most_us)))]));
     }
@@ -142,9 +144,13 @@ impl Crowd {
         self.dir.path().join("crowd.redb")
     }
 
+    fn ledger(&self) -> PathBuf {
+        self.dir.path().join("ledger.txt")
+    }
+
     fn command(&self, options: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
-        command.arg("--store").arg(self.store()).arg("--ledger").arg(self.dir.path().join("ledger.txt"));
+        command.arg("--store").arg(self.store()).arg("--ledger").arg(self.ledger());
         command.args(["--threads", &THREADS.to_string()]).args(options);
         command
     }
@@ -174,18 +180,25 @@ impl Crowd {
                 assert!(waits_for("open", PATIENCE), "it opens the store");
                 waits_for("halted", *time);
             }
-            Moment::At(..) => assert!(waits_for("halted", PATIENCE), "it comes to {moment:?}"),
+            Moment::At(..) => {
+                let came = waits_for("halted", PATIENCE);
+                assert!(came, "it comes to {moment:?}; it has written {} bytes meanwhile", self.ledger_bytes() - self.heard);
+            }
         }
         process.kill();
         reader.join().expect("what it said was read");
         self.hear()
     }
 
+    fn ledger_bytes(&self) -> u64 {
+        std::fs::metadata(self.ledger()).map_or(0, |ledger| ledger.len())
+    }
+
     /// Reads what has come to the ledger.
     fn hear(&mut self) -> (bool, usize) {
         let mut new = String::new();
         // A process that was killed early has written nothing yet.
-        if let Ok(mut ledger) = std::fs::File::open(self.dir.path().join("ledger.txt")) {
+        if let Ok(mut ledger) = std::fs::File::open(self.ledger()) {
             ledger.seek(SeekFrom::Start(self.heard)).expect("it is a file");
             self.heard += ledger.read_to_string(&mut new).expect("it is text") as u64;
         }

@@ -29,7 +29,7 @@ impl Volume {
 
     /// From now on it can only be read, by root as well; or written again.
     pub(crate) fn set_read_only(&self, read_only: bool) {
-        let options = if read_only { "remount,ro" } else { "remount,rw" };
+        let options = if read_only { "remount,bind,ro" } else { "remount,bind,rw" };
         run(Command::new("mount").args(["-o", options]).arg(&self.at)).expect("the volume is mounted again");
     }
 }
