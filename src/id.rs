@@ -129,12 +129,12 @@ pub struct StepNumber(pub i64);
 impl StepNumber {
     /// The number after this one.
     pub fn next(self) -> Self {
-        Self(self.0 + 1)
+        Self(self.0.saturating_add(1))
     }
 
     /// The number before this one.
     pub(crate) fn before(self) -> Self {
-        Self(self.0 - 1)
+        Self(self.0.saturating_sub(1))
     }
 }
 

@@ -49,10 +49,10 @@ impl Ledger {
     /// Performs an effect.
     pub(crate) fn perform(&self, line: Line) {
         self.write(&line);
-        if let Line::Performs { key, result, .. } = line {
+        if let Line::Performs { key, result, repeatable, .. } = line {
             self.performed.lock().unwrap_or_else(PoisonError::into_inner).insert(key, result);
+            self.comes_to(if repeatable { "repeatable" } else { "effect" });
         }
-        self.comes_to("effect");
     }
 
     /// What came of an effect, if it was performed.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 /// The places where a process can be told to stand still, apart from those before and after a kind of record.
-const PLACES: [&str; 4] = ["effect", "written", "sync", "synced"];
+const PLACES: [&str; 5] = ["effect", "repeatable", "written", "sync", "synced"];
 
 /// Where the process stands still until it is killed.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -17,6 +17,9 @@ pub const RECORD_VERSION: u8 = 1;
 const HEAD_BYTES: usize = 10;
 const UNIT_HEAD_BYTES: usize = 16;
 
+/// A value may have a depth of 100, and the record around it has some of its own.
+const NESTING_MAX: usize = 200;
+
 /// The payload is the value's JSON form, in which references stand for large values.
 const HAS_ARTIFACTS: u8 = 1;
 
@@ -176,7 +179,13 @@ pub(crate) fn decode_snapshot(
     bytes: &[u8],
     fetch: &mut dyn Fetch,
 ) -> Result<Snapshot, CodecError> {
-    unframe(bytes, Spot { thread, position }, fetch).map(|(snapshot, _)| snapshot)
+    let spot = Spot { thread, position };
+    let (snapshot, rest) = unframe::<Snapshot>(bytes, spot, fetch)?;
+    match (rest.is_empty(), snapshot.position() == position) {
+        (true, true) => Ok(snapshot),
+        (false, _) => Err(spot.damaged("there is more than was written")),
+        (_, false) => Err(spot.damaged("it is the snapshot of another place")),
+    }
 }
 
 fn frame<T: Serialize>(bytes: &mut Vec<u8>, spot: Spot<'_>, value: &T, shelf: &mut Shelf) -> Result<(), CodecError> {
@@ -199,6 +208,13 @@ fn frame<T: Serialize>(bytes: &mut Vec<u8>, spot: Spot<'_>, value: &T, shelf: &m
     Ok(())
 }
 
+/// Reads MessagePack, no deeper than a record can be: what is nested deeper would end the process.
+fn unpack<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, rmp_serde::decode::Error> {
+    let mut from = rmp_serde::Deserializer::from_read_ref(bytes);
+    from.set_max_depth(NESTING_MAX);
+    T::deserialize(&mut from)
+}
+
 fn too_large() -> CodecError {
     rmp_serde::encode::Error::Syntax("a record over 4 GiB".to_owned()).into()
 }
@@ -215,9 +231,9 @@ fn unframe<'b, T: DeserializeOwned>(bytes: &'b [u8], spot: Spot<'_>, fetch: &mut
         return Err(CodecError::Newer { thread: spot.thread.clone(), position: spot.position, found: body[0] });
     }
     let value = if body[1] & HAS_ARTIFACTS == 0 {
-        rmp_serde::from_slice(&body[2..]).map_err(|e| spot.damaged(e.to_string()))?
+        unpack(&body[2..]).map_err(|e| spot.damaged(e.to_string()))?
     } else {
-        let lighter: Value = rmp_serde::from_slice(&body[2..]).map_err(|e| spot.damaged(e.to_string()))?;
+        let lighter: Value = unpack(&body[2..]).map_err(|e| spot.damaged(e.to_string()))?;
         let whole = super::large::resolve(lighter, fetch).map_err(|missing| CodecError::Artifact {
             thread: spot.thread.clone(),
             position: spot.position,
@@ -227,6 +243,15 @@ fn unframe<'b, T: DeserializeOwned>(bytes: &'b [u8], spot: Spot<'_>, fetch: &mut
         serde_json::from_value(whole).map_err(|e| spot.damaged(e.to_string()))?
     };
     Ok((value, &bytes[end..]))
+}
+
+/// A frame with any payload.
+#[cfg(test)]
+pub(super) fn framed(thread: &ThreadName, position: Position, flags: u8, payload: &[u8]) -> Vec<u8> {
+    let body = [&[RECORD_VERSION, flags], payload].concat();
+    let checksum = Spot { thread, position }.checksum(&body);
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX);
+    [&length.to_le_bytes()[..], &checksum.to_le_bytes(), &body].concat()
 }
 
 #[cfg(test)]

@@ -6,6 +6,8 @@
 pub(crate) mod codec;
 mod export;
 pub(crate) mod fold;
+#[cfg(test)]
+mod fuzz;
 mod history;
 mod lacks;
 pub(crate) mod large;

@@ -55,10 +55,10 @@ impl Report {
             self.nodes.len() - 1
         });
         let row = &mut self.nodes[index];
-        row.tasks += tasks;
-        row.attempts += attempts;
-        row.ms += cost.ms;
-        row.input_tokens += cost.input_tokens;
-        row.output_tokens += cost.output_tokens;
+        row.tasks = row.tasks.saturating_add(tasks);
+        row.attempts = row.attempts.saturating_add(attempts);
+        row.ms = row.ms.saturating_add(cost.ms);
+        row.input_tokens = row.input_tokens.saturating_add(cost.input_tokens);
+        row.output_tokens = row.output_tokens.saturating_add(cost.output_tokens);
     }
 }

@@ -273,7 +273,7 @@ impl Scope {
         facts.arrivals.clone_from(&stepped.arrivals);
         facts.deferred.clone_from(&stepped.deferred);
         if !stepped.merged.is_empty() {
-            facts.steps += 1;
+            facts.steps = facts.steps.saturating_add(1);
         }
     }
 

@@ -27,7 +27,7 @@ pub(crate) enum EditRefusal {
 impl Machine {
     /// Begins a new line of history at a checkpoint, which is what this machine was folded to. Gives the graph it is one of.
     pub(crate) fn fork(&mut self, parent: Position, now: Timestamp) -> Step<Path> {
-        let branch = BranchId(self.folded.facts.forks + 1);
+        let branch = BranchId(self.folded.facts.forks.saturating_add(1));
         let stands = |scope: &&Scope| scope.facts.head.is_some_and(|head| head.position == parent);
         let path = self.folded.scopes().find(stands).map_or(Path::ROOT, |scope| scope.path.clone());
         self.record(Record::Forked(Forked { branch, parent, at: now }))?;

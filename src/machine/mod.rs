@@ -445,12 +445,12 @@ impl Machine {
         let start = Start {
             node,
             name: now.unwrap_or_else(|| task.node.clone()),
-            attempt: due.attempts + 1,
+            attempt: due.attempts.saturating_add(1),
             payload: due.due.payload.clone(),
             journal: facts.journals.get(&task).cloned().unwrap_or_default(),
             handling: due.handling.clone(),
             thread_id: facts.id(),
-            steps_left: steps_max.saturating_sub(scope.facts.steps + 1),
+            steps_left: steps_max.saturating_sub(scope.facts.steps.saturating_add(1)),
             place,
             task,
         };

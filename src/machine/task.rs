@@ -27,7 +27,7 @@ impl Machine {
     pub(crate) fn task_ended(&mut self, place: &Place, end: TaskEnd, cost: Cost, env: &Env<'_>) -> Step {
         let Some(task) = self.current(place) else { return Ok(()) };
         let (path, index) = (&place.path, place.index);
-        let attempt = self.folded.scope(path).map_or(0, |scope| scope.facts.tasks[index].attempts) + 1;
+        let attempt = self.folded.scope(path).map_or(0, |scope| scope.facts.tasks[index].attempts).saturating_add(1);
         let live = if matches!(end, TaskEnd::Paused { .. }) { Live::Paused } else { Live::Idle };
         if let Some(motion) = self.motion_mut(path) {
             let was_at_work = motion.rest(index, live);

@@ -51,6 +51,17 @@ pub enum StoreError {
         /// The newest known format.
         known: u64,
     },
+    /// The file is not what was written to it.
+    #[error(
+        "the store {path} is damaged: {why}; restore it from a copy, or open it with `check_up_to(0)` to export what can still be read",
+        path = .path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// The store could not be read or written.
     #[error("the store {path} could not be {what}: {source}; what was stored before is safe", path = .path.display())]
     Io {

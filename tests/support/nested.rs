@@ -67,6 +67,11 @@ impl World {
         began.into_iter().map(|(name, _)| name).collect::<Vec<_>>().join(" ")
     }
 
+    /// The tasks that began since it was last asked.
+    pub(crate) fn began_tasks(&self) -> Vec<String> {
+        std::mem::take(&mut *self.began.lock().unwrap()).into_iter().map(|(_, task)| task).collect()
+    }
+
     /// Everything that was performed.
     pub(crate) fn performed(&self) -> Vec<String> {
         self.performed.lock().unwrap().clone()

@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-use redb::{Builder, CompactionError, Database, DatabaseError, StorageError};
+use redb::{Builder, CompactionError, Database};
 
 use super::artifacts::Artifacts;
-use super::{unfinished, upgrade};
+use super::header::Header;
+use super::{trouble, unfinished, upgrade};
 use crate::log::large::{Fetch, NoArtifacts, Shelf};
 use crate::store::StoreError;
 
 /// The first bytes of every redb file.
-const REDB_MAGIC: &[u8] = b"redb\x1A\x0A\xA9\x0D\x0A";
+pub(super) const REDB_MAGIC: &[u8] = b"redb\x1A\x0A\xA9\x0D\x0A";
 
 /// From this size on, commits also keep what makes the file quick to open after a crash; see [`RedbStore`](super::RedbStore).
 const QUICK_REPAIR_FROM: u64 = 64 * 1024 * 1024;
@@ -30,6 +31,8 @@ pub(super) struct Settings {
     /// Values above this size are artifacts.
     pub(super) artifacts_above: usize,
     pub(super) artifacts_in: Option<PathBuf>,
+    /// A file up to this size is looked through when it is opened.
+    pub(super) check_up_to: u64,
 }
 
 /// Where the bytes are.
@@ -47,7 +50,7 @@ pub(super) struct File {
     pub(super) artifacts: Option<Artifacts>,
     /// Readers and the writer share it; opening again and compacting need it alone. Empty if it could not be opened again.
     database: RwLock<Option<Database>>,
-    /// The disk failed: redb refuses everything further, and whoever is next opens the file again.
+    /// Something failed: redb refuses all that follows, and the next one opens the file again.
     broken: AtomicBool,
     /// Held by whoever writes.
     writing: Mutex<()>,
@@ -58,9 +61,13 @@ pub(super) struct File {
 
 impl File {
     pub(super) fn open(path: &Path, disk: Disk, settings: Settings) -> Result<Self, StoreError> {
-        if matches!(disk, Disk::File) {
-            unfinished::begin_anew(path)?;
-            refuse_other_files(path)?;
+        match &disk {
+            Disk::File => {
+                unfinished::begin_anew(path)?;
+                refuse_other_files(path)?;
+            }
+            #[cfg(feature = "testing")]
+            Disk::Other(disk) => unfinished::begin_disk_anew(path, &**disk)?,
         }
         let artifacts = settings.artifacts_in.clone().map(Artifacts::at);
         let file = Self {
@@ -79,21 +86,53 @@ impl File {
     }
 
     fn connect(&self) -> Result<Database, StoreError> {
+        let header = self.header();
+        let was_closed = header.is_some_and(|header| header.was_closed());
+        if header.is_some_and(|header| was_closed && !header.is_newest()) {
+            return Err(trouble::damaged(&self.path, "it does not begin with its last transaction"));
+        }
         let mut builder = Builder::new();
         builder.set_cache_size(self.settings.cache_bytes);
-        let opened = match &self.disk {
-            Disk::File => builder.create(&self.path),
+        builder.set_check_integrity_on_open(self.len() <= self.settings.check_up_to);
+        let path = self.path.clone();
+        builder.set_repair_callback(move |repair| {
+            // It gets there only if the last transaction is not whole: after a crash that is as it should be.
+            match (repair.progress() > 0.2 && repair.progress() < 0.5, was_closed) {
+                (true, true) => repair.abort(),
+                (true, false) => tracing::warn!(path = %path.display(), "the last transaction was not complete, and is undone"),
+                _ => {}
+            }
+        });
+        self.guarded(|| {
+            let opened = match &self.disk {
+                Disk::File => builder.create(&self.path),
+                #[cfg(feature = "testing")]
+                Disk::Other(disk) => builder.create_with_backend(super::disk::Backend(std::sync::Arc::clone(disk))),
+            };
+            let database = opened.map_err(|error| trouble::of_opening(&self.path, error))?;
+            upgrade::prepare(&database, &self.path)?;
+            Ok(database)
+        })
+    }
+
+    /// What the file says of itself before it is opened.
+    fn header(&self) -> Option<Header> {
+        let mut bytes = [0; Header::BYTES];
+        match &self.disk {
+            Disk::File => StdFile::open(&self.path).ok()?.read_exact(&mut bytes).ok()?,
             #[cfg(feature = "testing")]
-            Disk::Other(disk) => builder.create_with_backend(super::disk::Backend(std::sync::Arc::clone(disk))),
-        };
-        let database = opened.map_err(|error| open_error(&self.path, error))?;
-        upgrade::prepare(&database, &self.path)?;
-        Ok(database)
+            Disk::Other(disk) => disk.read(0, &mut bytes).ok()?,
+        }
+        Header::of(bytes)
+    }
+
+    fn guarded<T>(&self, act: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+        trouble::guarded(&self.path, act)
     }
 
     /// An error of the database, as this store's.
     pub(super) fn error(&self, what: &'static str, source: impl Into<Io>) -> StoreError {
-        StoreError::Io { path: self.path.clone(), what, source: source.into() }
+        trouble::error(&self.path, what, source.into())
     }
 
     /// Takes the right to write.
@@ -110,49 +149,56 @@ impl File {
         }
     }
 
-    /// Reads.
+    /// Reads. After a failure the file is opened again first, which restores everything that was acknowledged.
     pub(super) fn read<T>(&self, act: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
         if self.broken.load(Ordering::Acquire) {
-            self.mend(&self.to_write())?;
+            self.reopen()?;
         }
-        self.with(act)
+        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(database) = &*database else { return Err(StoreError::Closed) };
+        self.noting(self.guarded(|| act(database)))
     }
 
-    /// Writes.
+    /// Writes, as [`read`](Self::read) reads.
     pub(super) fn write<T>(
         &self,
-        right: &MutexGuard<'_, ()>,
+        _right: &MutexGuard<'_, ()>,
         act: impl FnOnce(&Database) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.mend(right)?;
-        self.with(act)
+        self.read(act)
     }
 
-    fn with<T>(&self, act: impl FnOnce(&Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let database = self.database.read().unwrap_or_else(PoisonError::into_inner);
-        self.noted(database.as_ref().map_or(Err(StoreError::Closed), act))
-    }
-
-    /// Takes note of a failure of the disk: from then on the database refuses to write and to read.
-    fn noted<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
-        if matches!(result, Err(StoreError::Io { .. })) {
+    /// Remembers that something failed.
+    fn noting<T>(&self, result: Result<T, StoreError>) -> Result<T, StoreError> {
+        if matches!(result, Err(StoreError::Io { .. } | StoreError::Damaged { .. })) {
             self.broken.store(true, Ordering::Release);
         }
         result
     }
 
-    /// Opens the file again if it failed, which restores everything that was acknowledged.
-    pub(super) fn mend(&self, _right: &MutexGuard<'_, ()>) -> Result<(), StoreError> {
+    fn reopen(&self) -> Result<(), StoreError> {
+        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         if !self.broken.load(Ordering::Acquire) {
+            // Somebody else did it meanwhile.
             return Ok(());
         }
-        let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
         // The old one holds the lock of the file.
-        *database = None;
+        self.close(&mut database);
         *database = Some(self.connect()?);
         self.broken.store(false, Ordering::Release);
-        tracing::warn!(path = %self.path.display(), "the store was opened again after the disk failed");
+        tracing::warn!(path = %self.path.display(), "the store was opened again after a failure");
         Ok(())
+    }
+
+    fn close(&self, database: &mut Option<Database>) {
+        // What goes wrong here is found when the file is opened again.
+        let closed = self.guarded(|| {
+            *database = None;
+            Ok(())
+        });
+        if let Err(error) = closed {
+            tracing::warn!(%error, "the store could not be closed cleanly");
+        }
     }
 
     /// Gives freed room back to the file system.
@@ -175,10 +221,12 @@ impl File {
     }
 
     fn alone<T>(&self, act: impl FnOnce(&mut Database) -> Result<T, StoreError>) -> Result<T, StoreError> {
-        let right = self.to_write();
-        self.mend(&right)?;
+        if self.broken.load(Ordering::Acquire) {
+            self.reopen()?;
+        }
         let mut database = self.database.write().unwrap_or_else(PoisonError::into_inner);
-        self.noted(database.as_mut().map_or(Err(StoreError::Closed), act))
+        let Some(database) = &mut *database else { return Err(StoreError::Closed) };
+        self.noting(self.guarded(|| act(database)))
     }
 
     /// Whether commits should keep what makes the file quick to open after a crash. Its size is looked at now and then.
@@ -231,13 +279,9 @@ fn refuse_other_files(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
-fn open_error(path: &Path, error: DatabaseError) -> StoreError {
-    let path = path.to_owned();
-    match error {
-        DatabaseError::DatabaseAlreadyOpen => StoreError::InUse { path },
-        DatabaseError::Storage(StorageError::Io(source)) => {
-            StoreError::NoStore { path, why: source.to_string(), source: Some(Box::new(source)) }
-        }
-        error => StoreError::NoStore { path, why: error.to_string(), source: Some(Box::new(error)) },
+impl Drop for File {
+    fn drop(&mut self) {
+        let mut database = std::mem::take(self.database.get_mut().unwrap_or_else(PoisonError::into_inner));
+        self.close(&mut database);
     }
 }

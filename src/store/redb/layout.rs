@@ -116,3 +116,23 @@ pub(super) fn name_of(thread: &str) -> ThreadName {
     let plain = || thread.chars().map(|c| if c.is_control() { '?' } else { c }).take(100).collect::<String>();
     ThreadName::new(thread).or_else(|_| ThreadName::new(&plain())).unwrap_or_else(|_| ThreadName::unnamed())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flipped_bit_of_a_head_every_cut_and_another_threads_head_are_errors() {
+        let head = Head { status: ThreadStatus::Waiting, first: 3, next: 70_000, since: Timestamp(5), at: Timestamp(u64::MAX) };
+        let bytes = head.encode("a");
+        assert_eq!(Head::decode("a", &bytes).ok(), Some(head));
+        for bit in 0..bytes.len() * 8 {
+            let mut damaged = bytes;
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert!(Head::decode("a", &damaged).is_err(), "bit {bit}");
+        }
+        assert!((0..bytes.len()).all(|cut| Head::decode("a", &bytes[..cut]).is_err()));
+        assert!(Head::decode("a", &[&bytes[..], &[0]].concat()).is_err());
+        assert!(Head::decode("b", &bytes).is_err());
+    }
+}

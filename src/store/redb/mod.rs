@@ -4,8 +4,10 @@ mod artifacts;
 #[cfg(feature = "testing")]
 mod disk;
 mod file;
+mod header;
 mod layout;
 mod read;
+mod trouble;
 mod unfinished;
 mod upgrade;
 mod verify;
@@ -31,6 +33,8 @@ pub use verify::Verified;
 const CACHE_BYTES: usize = 64 * 1024 * 1024;
 /// Values above this size are artifacts if nobody says otherwise.
 const ARTIFACTS_ABOVE: usize = 64 * 1024;
+/// Files up to this size are looked through when they are opened if nobody says otherwise.
+const CHECK_UP_TO: u64 = 64 * 1024 * 1024;
 
 /// Keeps logs in a redb file: one append is one transaction and one sync of the disk.
 ///
@@ -47,10 +51,11 @@ const ARTIFACTS_ABOVE: usize = 64 * 1024;
 /// hash of its content, and checked when it is read. It is durable before the record that refers to it is. A copy of the store is the file
 /// and this folder. Files that nothing refers to any more go when the store is [compacted](Self::compact).
 ///
-/// # After a crash
+/// # Opening
 ///
-/// A file that was not closed is looked through when it is opened again, about 5 ms per MB. From 64 MiB on each commit also keeps what makes that unnecessary,
-/// which makes it about 1.7 times as dear.
+/// A file of up to 64 MiB (see [`RedbOptions::check_up_to`]) is looked through when it is opened, about 5 ms per MB: one that is damaged is refused,
+/// and one that was not closed is brought back to its last transaction. In a larger file each commit also keeps what makes that unnecessary after a
+/// crash, which makes it about 1.7 times as dear; damage is found there by what reads it, and all of it by [`verify`](Self::verify).
 ///
 /// ```
 /// use ferrata::store::{RedbStore, StoreError};
@@ -92,7 +97,14 @@ pub struct RedbOptions {
 
 impl Default for RedbOptions {
     fn default() -> Self {
-        Self { settings: Settings { cache_bytes: CACHE_BYTES, artifacts_above: ARTIFACTS_ABOVE, artifacts_in: None } }
+        Self {
+            settings: Settings {
+                cache_bytes: CACHE_BYTES,
+                artifacts_above: ARTIFACTS_ABOVE,
+                artifacts_in: None,
+                check_up_to: CHECK_UP_TO,
+            },
+        }
     }
 }
 
@@ -117,6 +129,14 @@ impl RedbOptions {
     /// The folder of large values; `FILE.artifacts` beside the file if not set. It is made when the first one is stored.
     pub fn artifacts_in(mut self, folder: impl Into<PathBuf>) -> Self {
         self.settings.artifacts_in = Some(folder.into());
+        self
+    }
+
+    /// A file up to this size, in bytes, is looked through when it is opened, and refused if it is damaged; up to 64 MiB if not set. It takes
+    /// about 5 ms per MB. With 0 a damaged file can be opened, to save what can still be read: what is found damaged then is an error,
+    /// but only [`RedbStore::verify`] finds all of it.
+    pub fn check_up_to(mut self, bytes: u64) -> Self {
+        self.settings.check_up_to = bytes;
         self
     }
 

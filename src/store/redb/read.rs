@@ -51,7 +51,8 @@ fn raw_rows(database: &Database, name: &str, reach: Reach) -> Result<Option<Resu
     let Some(bytes) = log.get((name, HEAD))? else {
         // Records without a head: the head is what got lost.
         let stray = log.range((name, 0)..(name, HEAD))?.next().transpose()?;
-        return Ok(stray.map(|(key, _)| Err(damaged(name, key.value().1, "the thread's head is missing"))));
+        let lost = stray.map(|(key, _)| damaged(name, key.value().1, "the thread's head is missing"));
+        return Ok(lost.map_or_else(|| around(&log, name), |lost| Ok(Some(lost)))?.map(Err));
     };
     let head = match Head::decode(name, bytes.value()) {
         Ok(head) => head,
@@ -70,13 +71,32 @@ fn raw_rows(database: &Database, name: &str, reach: Reach) -> Result<Option<Resu
     Ok(Some(Ok(Raw { head, snapshot, units })))
 }
 
+/// What is wrong around the place where a thread would stand that is not there. A tree that leads to a wrong place for this one leads there in the
+/// middle of another thread, unless that one's rows happen to begin or end where the page does.
+fn around(log: &Log, name: &str) -> Result<Option<CodecError>, Io> {
+    if let Some((key, _)) = log.range(..(name, 0))?.next_back().transpose()? {
+        let (before, position) = key.value();
+        if position != HEAD {
+            return Ok(Some(damaged(before, position, "the thread's head is missing")));
+        }
+    }
+    match log.range((name, HEAD)..)?.next().transpose()? {
+        Some((key, _)) => Ok(info(log, key.value().0, key.value().1)?.err()),
+        None => Ok(None),
+    }
+}
+
 fn units_from(log: &Log, name: &str, from: u64) -> Result<Units, Io> {
     // The unit that holds `from` may begin before it.
     let first = log.range((name, 0)..=(name, from))?.next_back().transpose()?.map_or(from, |(key, _)| key.value().1);
-    let mut units = Vec::new();
+    let mut units: Units = Vec::new();
     for found in log.range((name, first)..(name, HEAD))? {
         let (key, value) = found?;
-        units.push((Position(key.value().1), value.value().to_vec()));
+        let (of, position) = key.value();
+        if of != name || units.last().is_some_and(|(last, _)| last.0 >= position) {
+            return Err(out_of_order(name, position).into());
+        }
+        units.push((Position(position), value.value().to_vec()));
     }
     Ok(units)
 }
@@ -132,10 +152,19 @@ pub(super) fn head(file: &File, thread: &ThreadName) -> Result<Option<Head>, Sto
     Ok(found.map(|bytes| Head::decode(name, &bytes)).transpose()?)
 }
 
-/// The name behind all positions of a thread: where the next thread begins.
-fn next_name(log: &Log, from: (&str, u64)) -> Result<Option<String>, Io> {
-    let found = log.range(from..)?.next().transpose()?;
-    Ok(found.map(|(key, _)| key.value().0.to_owned()))
+/// The first row behind all positions of a thread: where the next thread begins.
+fn next_thread(log: &Log, from: (&str, u64)) -> Result<Option<(String, u64)>, Io> {
+    let Some((key, _)) = log.range(from..)?.next().transpose()? else { return Ok(None) };
+    let (name, row) = key.value();
+    if (name, row) < from {
+        return Err(out_of_order(name, row).into());
+    }
+    Ok(Some((name.to_owned(), row)))
+}
+
+/// The error for rows that go back: a damaged tree can lead round in circles.
+pub(super) fn out_of_order(name: &str, row: u64) -> CodecError {
+    damaged(name, row, "the rows around it are out of order")
 }
 
 /// Goes from thread to thread: what stands between costs one look each.
@@ -144,23 +173,28 @@ fn by_name(database: &Database, query: &ThreadQuery) -> Result<Result<Vec<Thread
     let mut found = Vec::new();
     let place = query.place().map(|(_, name)| name.as_str()).filter(|name| *name >= query.name_prefix());
     let mut next = match place {
-        Some(name) => next_name(&log, (&format!("{name}\0"), 0))?,
-        None => next_name(&log, (query.name_prefix(), 0))?,
+        Some(name) => next_thread(&log, (&format!("{name}\0"), 0))?,
+        None => next_thread(&log, (query.name_prefix(), 0))?,
     };
-    while let Some(name) = next.filter(|name| name.starts_with(query.name_prefix()) && found.len() < query.most()) {
-        match info(&log, &name)? {
+    while let Some((name, row)) = next.filter(|(name, _)| name.starts_with(query.name_prefix()) && found.len() < query.most()) {
+        match info(&log, &name, row)? {
             Ok(info) if query.selects(&info) => found.push(info),
             Ok(_) => {}
             Err(error) => return Ok(Err(error)),
         }
-        next = next_name(&log, (&format!("{name}\0"), 0))?;
+        next = next_thread(&log, (&format!("{name}\0"), 0))?;
     }
     Ok(Ok(found))
 }
 
-fn info(log: &Log, name: &str) -> Result<Result<ThreadInfo, CodecError>, Io> {
+/// What a thread's head tells, whose rows begin with this one or before it.
+fn info(log: &Log, name: &str, row: u64) -> Result<Result<ThreadInfo, CodecError>, Io> {
     Ok(match log.get((name, HEAD))? {
-        Some(bytes) => Head::decode(name, bytes.value()).map(|head| head.info(name_of(name))),
+        Some(bytes) => Head::decode(name, bytes.value()).and_then(|head| match row {
+            // A thread of which nothing is kept has its head alone.
+            row if row > head.first && row != HEAD => Err(damaged(name, head.first, "it is missing")),
+            _ => Ok(head.info(name_of(name))),
+        }),
         None => Err(damaged(name, 0, "the thread's head is missing")),
     })
 }
@@ -177,12 +211,17 @@ fn by_time(database: &Database, query: &ThreadQuery) -> Result<Result<Vec<Thread
         let low = place.filter(|_| !newest_first).unwrap_or(0);
         let high = place.filter(|_| newest_first).and_then(|since| since.checked_add(1));
         let mut rows = index.range((number, low, "")..high.map_or((number + 1, 0, ""), |high| (number, high, "")))?;
-        let mut of_status = 0;
+        let (mut of_status, mut last) = (0, None);
         while of_status < query.most() {
             let Some(row) = (if newest_first { rows.next_back() } else { rows.next() }) else { break };
             let row = row?;
-            let (_, _, name) = row.0.value();
-            match info(&log, name)? {
+            let (_, since, name) = row.0.value();
+            let place = (since, name.to_owned());
+            if last.as_ref().is_some_and(|last| if newest_first { place >= *last } else { place <= *last }) {
+                return Err(out_of_order(name, 0).into());
+            }
+            last = Some(place);
+            match info(&log, name, 0)? {
                 Ok(info) if query.selects(&info) => {
                     found.push(info);
                     of_status += 1;
@@ -199,7 +238,18 @@ fn by_time(database: &Database, query: &ThreadQuery) -> Result<Result<Vec<Thread
 pub(super) fn references(file: &File) -> Result<BTreeSet<String>, StoreError> {
     let read = |database: &Database| -> Result<BTreeSet<String>, Io> {
         let table = database.begin_read()?.open_table(REFERENCES)?;
-        table.iter()?.map(|row| Ok(row?.0.value().2.to_owned())).collect()
+        let (mut hashes, mut last) = (BTreeSet::new(), None);
+        for row in table.iter()? {
+            let row = row?;
+            let (name, position, hash) = row.0.value();
+            let place = (name.to_owned(), position, hash.to_owned());
+            if last.as_ref().is_some_and(|last| place <= *last) {
+                return Err(out_of_order(name, position).into());
+            }
+            hashes.insert(hash.to_owned());
+            last = Some(place);
+        }
+        Ok(hashes)
     };
     file.read(|database| read(database).map_err(|e| file.error("read", e)))
 }
@@ -209,9 +259,9 @@ pub(super) fn names(file: &File) -> Result<Vec<String>, StoreError> {
     let read = |database: &Database| -> Result<Vec<String>, Io> {
         let log = database.begin_read()?.open_table(LOG)?;
         let mut names = Vec::new();
-        let mut next = next_name(&log, ("", 0))?;
-        while let Some(name) = next {
-            next = next_name(&log, (&format!("{name}\0"), 0))?;
+        let mut next = next_thread(&log, ("", 0))?;
+        while let Some((name, _)) = next {
+            next = next_thread(&log, (&format!("{name}\0"), 0))?;
             names.push(name);
         }
         Ok(names)

@@ -43,6 +43,26 @@ pub(super) fn begin_anew(path: &Path) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// The same for a disk of one's own, which nobody else can have open.
+#[cfg(feature = "testing")]
+pub(super) fn begin_disk_anew(path: &Path, disk: &dyn super::Disk) -> Result<(), StoreError> {
+    let begin_anew = || -> io::Result<()> {
+        let length = disk.len()?;
+        if length > BYTES_MAX {
+            return Ok(());
+        }
+        let mut bytes = vec![0; usize::try_from(length).unwrap_or(0)];
+        disk.read(0, &mut bytes)?;
+        if is_unfinished(&mut io::Cursor::new(bytes))? { disk.set_len(0) } else { Ok(()) }
+    };
+    let why = |source: io::Error| StoreError::NoStore {
+        path: path.to_owned(),
+        why: source.to_string(),
+        source: Some(Box::new(source)),
+    };
+    begin_anew().map_err(why)
+}
+
 fn is_unfinished(file: &mut (impl Read + Seek)) -> io::Result<bool> {
     let length = file.seek(SeekFrom::End(0))?;
     if !(PAGE as u64..=BYTES_MAX).contains(&length) {

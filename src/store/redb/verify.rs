@@ -41,15 +41,20 @@ pub(super) fn verify(file: &File) -> Result<Verified, StoreError> {
         Ok(false) => verified.faults.push("the database's own checksums were wrong, and it was repaired".to_owned()),
         Err(error) => verified.faults.push(error.to_string()),
     }
-    for name in read::names(file)? {
+    let names = read::names(file).unwrap_or_else(|error| {
+        verified.faults.push(error.to_string());
+        Vec::new()
+    });
+    for name in names {
         verified.threads += 1;
         match ThreadName::new(&name) {
             Ok(thread) => look_at(file, &thread, &mut verified),
             Err(error) => verified.faults.push(error.to_string()),
         }
     }
-    look_at_index(file, &mut verified)?;
-    look_at_artifacts(file, &mut verified)?;
+    for looked in [look_at_index(file, &mut verified), look_at_artifacts(file, &mut verified)] {
+        verified.faults.extend(looked.err().map(|error| error.to_string()));
+    }
     Ok(verified)
 }
 
@@ -74,8 +79,16 @@ fn snapshots(file: &File, thread: &ThreadName) -> Result<Vec<(u64, Vec<u8>)>, St
     let name = thread.as_str();
     let read = |database: &Database| -> Result<Vec<(u64, Vec<u8>)>, Io> {
         let table = database.begin_read()?.open_table(SNAPSHOTS)?;
-        let rows = table.range((name, 0)..=(name, HEAD))?;
-        rows.map(|row| row.map(|(key, value)| (key.value().1, value.value().to_vec())).map_err(Io::from)).collect()
+        let mut found: Vec<(u64, Vec<u8>)> = Vec::new();
+        for row in table.range((name, 0)..=(name, HEAD))? {
+            let (key, value) = row?;
+            let (of, position) = key.value();
+            if of != name || found.last().is_some_and(|(last, _)| *last >= position) {
+                return Err(read::out_of_order(name, position).into());
+            }
+            found.push((position, value.value().to_vec()));
+        }
+        Ok(found)
     };
     file.read(|database| read(database).map_err(|e| file.error("read", e)))
 }
@@ -87,17 +100,23 @@ type Places = BTreeSet<(u8, u64, String)>;
 fn look_at_index(file: &File, verified: &mut Verified) -> Result<(), StoreError> {
     let read = |database: &Database| -> Result<(Places, Places), Io> {
         let transaction = database.begin_read()?;
-        let rows = transaction.open_table(BY_STATUS)?;
-        let indexed = rows.iter()?.map(|row| {
+        let (mut indexed, mut told) = (Places::new(), Places::new());
+        for row in transaction.open_table(BY_STATUS)?.iter()? {
             let row = row?;
             let (status, since, name) = row.0.value();
-            Ok((status, since, name.to_owned()))
-        });
-        let indexed = indexed.collect::<Result<_, Io>>()?;
-        let mut told = BTreeSet::new();
+            if !indexed.insert((status, since, name.to_owned())) {
+                return Err(read::out_of_order(name, 0).into());
+            }
+        }
+        let mut last = None;
         for row in transaction.open_table(LOG)?.iter()? {
             let (key, value) = row?;
             let (name, position) = key.value();
+            let place = (name.to_owned(), position);
+            if last.as_ref().is_some_and(|last| place <= *last) {
+                return Err(read::out_of_order(name, position).into());
+            }
+            last = Some(place);
             if let (HEAD, Ok(head)) = (position, Head::decode(name, value.value())) {
                 let (status, since, name) = head.place(name);
                 told.insert((status, since, name.to_owned()));

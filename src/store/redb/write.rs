@@ -298,8 +298,7 @@ pub(super) fn prune(file: &File, prune: &Prune) -> Result<Pruned, StoreError> {
 pub(super) fn sweep(file: &File) -> Result<u64, StoreError> {
     let Some(artifacts) = &file.artifacts else { return Ok(0) };
     // Nobody writes a new reference meanwhile.
-    let right = file.to_write();
-    file.mend(&right)?;
+    let _right = file.to_write();
     let referred = read::references(file)?;
     let mut freed = 0;
     for (hash, bytes) in artifacts.list().map_err(|e| file.error("read", e))? {
