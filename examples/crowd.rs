@@ -20,7 +20,7 @@
 //! | `--ledger FILE` | where all that happens is written down, whatever the store knows of it | |
 //! | `--threads N` | how many threads | 200 |
 //! | `--rounds N` | how often each thread gets an input; one that has had more ends the round that it is in | 1 |
-//! | `--halt PLACE:N` | for tests: stands still when it comes to that place for the N-th time, with `halted` on stdout | |
+//! | `--halt PLACE:N` | for tests: stands still when it comes for the N-th time to `before:KIND` or `after:KIND` of record, `effect`, `repeatable`, `written`, `sync` or `synced` | |
 //! | `--check` | verifies the store and all threads, and does nothing else | |
 //!
 //! Exit code 0: all are through, or all is well; 1: an error, or a fault that `--check` has found.

@@ -176,14 +176,14 @@ mod tests {
 
     #[test]
     fn large_parts_go_out_and_come_back() {
-        let text = "x".repeat(300);
+        let text = "x".repeat(400);
         let value = json!({ "a": text, "b": [text, "small", { "c": [1, 2, text] }], "d": 1.5 });
-        assert_eq!(there_and_back(&value, 200), (1, value.clone()), "one content, one artifact");
-        assert_eq!(there_and_back(&value, 1_000), (0, value.clone()));
+        assert_eq!(there_and_back(&value, 300), (1, value.clone()), "one content, one artifact");
+        assert_eq!(there_and_back(&value, 2_000), (0, value.clone()));
         let numbers = json!({ "n": (0..90).collect::<Vec<u32>>(), "m": (0..3).collect::<Vec<u32>>() });
-        assert_eq!(there_and_back(&numbers, 200), (1, numbers.clone()), "a long list of small values");
+        assert_eq!(there_and_back(&numbers, 300), (1, numbers.clone()), "a long list of small values");
         let nested = json!([[text, (0..90).collect::<Vec<u32>>()], (0..99).collect::<Vec<u32>>()]);
-        assert_eq!(there_and_back(&nested, 200).1, nested, "an artifact in an artifact");
+        assert_eq!(there_and_back(&nested, 300).1, nested, "an artifact in an artifact");
     }
 
     #[test]

@@ -65,12 +65,14 @@ pub(super) fn begin_disk_anew(path: &Path, disk: &dyn super::Disk) -> Result<(),
 
 fn is_unfinished(file: &mut (impl Read + Seek)) -> io::Result<bool> {
     let length = file.seek(SeekFrom::End(0))?;
-    if !(PAGE as u64..=BYTES_MAX).contains(&length) {
+    if !(1..=BYTES_MAX).contains(&length) {
         return Ok(false);
     }
     file.rewind()?;
     let mut page = [0; PAGE];
-    file.read_exact(&mut page)?;
+    // What was written may be there without the length that it was given before.
+    let begun = usize::try_from(length).unwrap_or(PAGE).min(PAGE);
+    file.read_exact(&mut page[..begun])?;
     let mut is_empty = is_begun(&page);
     while is_empty {
         let read = file.read(&mut page)?;
