@@ -34,7 +34,7 @@ const CACHE_BYTES: usize = 64 * 1024 * 1024;
 /// Values above this size are artifacts if nobody says otherwise.
 const ARTIFACTS_ABOVE: usize = 64 * 1024;
 /// Files up to this size are looked through when they are opened if nobody says otherwise.
-const CHECK_UP_TO: u64 = 64 * 1024 * 1024;
+const CHECK_UP_TO: u64 = 512 * 1024;
 
 /// Keeps logs in a redb file: one append is one transaction and one sync of the disk.
 ///
@@ -53,9 +53,11 @@ const CHECK_UP_TO: u64 = 64 * 1024 * 1024;
 ///
 /// # Opening
 ///
-/// A file of up to 64 MiB (see [`RedbOptions::check_up_to`]) is looked through when it is opened, about 5 ms per MB: one that is damaged is refused,
-/// and one that was not closed is brought back to its last transaction. In a larger file each commit also keeps what makes that unnecessary after a
-/// crash, which makes it about 1.7 times as dear; damage is found there by what reads it, and all of it by [`verify`](Self::verify).
+/// A file of up to 512 KiB (see [`RedbOptions::check_up_to`]) is looked through when it is opened, and refused if it is damaged. In a larger one damage is
+/// found by what reads it, and all of it by [`verify`](Self::verify): looking through takes about 5 ms per MB, and opening is not to depend on the size.
+///
+/// A file that was not closed is brought back to its last transaction, which takes as long. In a file of 64 MiB and more each commit also keeps what makes that
+/// unnecessary, which makes it about 1.7 times as dear.
 ///
 /// ```
 /// use ferrata::store::{RedbStore, StoreError};
@@ -132,7 +134,7 @@ impl RedbOptions {
         self
     }
 
-    /// A file up to this size, in bytes, is looked through when it is opened, and refused if it is damaged; up to 64 MiB if not set. It takes
+    /// A file up to this size, in bytes, is looked through when it is opened, and refused if it is damaged; up to 512 KiB if not set. It takes
     /// about 5 ms per MB. With 0 a damaged file can be opened, to save what can still be read: what is found damaged then is an error,
     /// but only [`RedbStore::verify`] finds all of it.
     pub fn check_up_to(mut self, bytes: u64) -> Self {
