@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ferrata::state::{Field, Rule, Schema, Update, Values};
-use ferrata::store::MemoryStore;
+use ferrata::store::{MemoryStore, ThreadQuery, ThreadStatus};
 use ferrata::{
     Class, Context, END, Graph, GraphBuilder, IntoNode, Next, NodeError, Outcome, Retry, Runner, START, Starved, State,
     Suspension, Target, View,
@@ -164,6 +164,22 @@ async fn breakpoints_stop_once_and_the_thread_goes_on_from_there() {
     assert!(matches!(thread.resume().await, Ok(Outcome::Done(_))));
     let error = g().pause_before(["x"]).build().expect_err("no such node").to_string();
     assert!(error.contains("the pause names \"x\", which is no node"), "{error}");
+}
+
+#[tokio::test]
+async fn a_thread_that_stopped_behind_its_last_step_is_done_when_it_is_resumed_in_lists_too() {
+    let graph = graph().node("a", note("a")).edge(START, "a").edge("a", END).build().expect("it is right");
+    let runner = Runner::new(graph, MemoryStore::new());
+    let thread = runner.thread("t").pause_after(["a"]);
+    let outcome = thread.run(Tally::update()).await.expect("it runs");
+    assert!(matches!(outcome, Outcome::Suspended(Suspension::Breakpoint)));
+    for _ in 0..2 {
+        thread.resume().await.expect("it goes on").done().expect("it ends");
+        let listed = runner.threads(ThreadQuery::new()).await.expect("the threads");
+        assert_eq!((listed[0].status, thread.state().await.expect("its state").status), (ThreadStatus::Done, ThreadStatus::Done));
+    }
+    let ends = |entry: &&ferrata::log::Entry| matches!(entry.record, ferrata::log::Record::RunEnded(_));
+    assert_eq!(thread.log().await.expect("the log").iter().filter(ends).count(), 2, "and says so once");
 }
 
 #[tokio::test]

@@ -7,7 +7,8 @@ use super::{Command, Ending, Env, Gone, Machine, RunFailure, Step, answer::Given
 use crate::clock::Timestamp;
 use crate::id::{Path, RunId, StepNumber, TaskId};
 use crate::log::{
-    Answered, CloseReason, Closed, Doubt, Durability, Input, Opened, QuestionKind, Record, RunStarted, Trigger, inner_schemas,
+    Answered, CloseReason, Closed, Doubt, Durability, Input, Opened, QuestionKind, Record, RunOutcome, RunStarted, Trigger,
+    inner_schemas,
 };
 use crate::state::{Change, StateError, check, give_ids};
 
@@ -201,12 +202,15 @@ impl Machine {
         if names.is_empty() { "the entry".to_owned() } else { names.join(", ") }
     }
 
-    /// A finished thread, and one that waits in all its tasks, have nothing to do.
+    /// A finished thread, and one that waits in all its tasks, have nothing to do, if the last run ended as that. Behind any other ending a run is made
+    /// that only ends: the log has to say what the caller is told.
     fn nothing_to_do(&self) -> Option<Ending> {
+        let ended = self.folded.facts.run.as_ref()?.ended.as_ref()?;
         if self.folded.root.is_finished() {
-            return Some(Ending::Done);
+            return (*ended == RunOutcome::Done).then_some(Ending::Done);
         }
-        self.folded.is_stuck(&self.folded.root).then(|| Ending::Waiting(self.folded.facts.questions.clone()))
+        let waits = *ended == RunOutcome::Waiting && self.folded.is_stuck(&self.folded.root);
+        waits.then(|| Ending::Waiting(self.folded.facts.questions.clone()))
     }
 
     /// An input of the graph at `path`: it is the result of the start, so it is merged, and the start's edges fire.

@@ -120,8 +120,6 @@ pub(crate) fn law_2_nothing_is_announced_before_it_is_durable(seen: &Observed) -
             Told::Question(id) => {
                 seen.position_of(|record| matches!(record, Record::Asked(question) if question.id.to_string() == *id))
             }
-            // A thread that waits already says so, and nothing is stored of that.
-            Told::Outcome("waiting") => seen.position_of(|record| matches!(record, Record::Asked(_))),
             Told::Outcome(_) => seen.records().take(*stored).position(|record| matches!(record, Record::RunEnded(_))),
             // A failure may be that of the store.
             Told::Failed => continue,
