@@ -28,12 +28,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ferrata::log::Record;
-use ferrata::store::{
-    Append, Appended, AtWork, Loaded, Pending, Prune, Pruned, Reach, RedbStore, Restore, Store, ThreadInfo, ThreadQuery,
-};
-use ferrata::{
-    Answer, Approval, BuildError, Context, END, Graph, IntoNode, NodeError, Outcome, Runner, START, State, ThreadName, View,
-};
+use ferrata::store::{Append, Appended, AtWork, Pending, RedbStore, Store};
+use ferrata::{Answer, Approval, BuildError, Context, END, Graph, IntoNode, NodeError, Outcome, Runner, START, State, View};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -189,6 +185,8 @@ impl Halting {
 }
 
 impl Store for Halting {
+    ferrata::hand_on_store!(inner);
+
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         let number = self.appends.fetch_add(1, Ordering::Relaxed) + 1;
         let done: Vec<String> = append.records.iter().filter_map(finished_node).collect();
@@ -201,26 +199,6 @@ impl Store for Halting {
             self.halt_if(When::After, number).await;
             Ok(appended)
         })
-    }
-
-    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
-        self.inner.load(thread, reach)
-    }
-
-    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
-        self.inner.threads(query)
-    }
-
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.inner.delete(thread)
-    }
-
-    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
-        self.inner.restore(restore)
-    }
-
-    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
-        self.inner.prune(prune)
     }
 
     fn at_work(&self) -> Option<&AtWork> {

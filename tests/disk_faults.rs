@@ -19,10 +19,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata::log::{Entry, QuestionKind, Record};
-use ferrata::store::{
-    Append, Appended, AtWork, Block, Loaded, Pending, Prune, Pruned, Reach, RedbOptions, RedbStore, Restore, Store, StoreError,
-    ThreadInfo, ThreadQuery,
-};
+use ferrata::store::{Append, Appended, AtWork, Block, Pending, Reach, RedbOptions, RedbStore, Store, StoreError, ThreadQuery};
 use ferrata::testing::{DiskFault, DiskOp, FaultyDisk, Unsynced};
 use ferrata::{Answer, Durability, END, Error, Event, Graph, Outcome, Position, Question, Retry, Runner, START, ThreadName};
 use support::common::tell;
@@ -48,6 +45,8 @@ impl Watched {
 }
 
 impl Store for Watched {
+    ferrata::hand_on_store!(store);
+
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         let (thread, expected, records) = (append.thread.clone(), append.expected, append.records.clone());
         let (appending, acknowledged) = (self.store.append(append), Arc::clone(&self.acknowledged));
@@ -65,26 +64,6 @@ impl Store for Watched {
             Self::note(&self.acknowledged, &thread, expected, records);
         }
         Ok(appended)
-    }
-
-    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
-        self.store.load(thread, reach)
-    }
-
-    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
-        self.store.threads(query)
-    }
-
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.store.delete(thread)
-    }
-
-    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
-        self.store.restore(restore)
-    }
-
-    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
-        self.store.prune(prune)
     }
 
     fn at_work(&self) -> Option<&AtWork> {

@@ -9,12 +9,10 @@ use std::sync::{Arc, Mutex};
 
 use ferrata::log::{Record, Source};
 use ferrata::state::{Change, Op, Update};
-use ferrata::store::{
-    Append, Appended, Loaded, MemoryStore, Pending, Prune, Pruned, Reach, Restore, Store, ThreadInfo, ThreadQuery,
-};
+use ferrata::store::{Append, Appended, MemoryStore, Pending, Store};
 use ferrata::{
     Ask, Context, Durability, END, Graph, GraphBuilder, NodeError, Path, Position, QuestionId, Runner, START, State, StaticState,
-    ThreadName, View,
+    View,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -29,29 +27,11 @@ struct Told {
 }
 
 impl Store for Told {
+    ferrata::hand_on_store!(store);
+
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         self.appends.lock().expect("no panic").push(append.records.clone());
         self.store.append(append)
-    }
-
-    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
-        self.store.load(thread, reach)
-    }
-
-    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
-        self.store.threads(query)
-    }
-
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.store.delete(thread)
-    }
-
-    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
-        self.store.restore(restore)
-    }
-
-    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
-        self.store.prune(prune)
     }
 }
 

@@ -11,9 +11,7 @@ use std::time::Duration;
 use ferrata::clock::{ManualClock, Timestamp};
 use ferrata::log::Record;
 use ferrata::state::Message;
-use ferrata::store::{
-    Append, Appended, Loaded, MemoryStore, Pending, Prune, Pruned, Reach, Restore, Store, ThreadInfo, ThreadQuery,
-};
+use ferrata::store::{Append, Appended, MemoryStore, Pending, Store};
 use ferrata::{
     Answer, Ask, Context, Durability, END, Graph, IntoNode, NodeError, Outcome, Position, Retry, Runner, START, State,
     ThreadName, View,
@@ -142,28 +140,11 @@ struct Kept {
 }
 
 impl Store for Kept {
+    ferrata::hand_on_store!(inner);
+
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         self.appends.lock().expect("not poisoned").push(append.records.clone());
         self.inner.append(append)
-    }
-    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
-        self.inner.load(thread, reach)
-    }
-
-    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
-        self.inner.threads(query)
-    }
-
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.inner.delete(thread)
-    }
-
-    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
-        self.inner.restore(restore)
-    }
-
-    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
-        self.inner.prune(prune)
     }
 }
 

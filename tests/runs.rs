@@ -9,13 +9,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ferrata::log::{Record, Source};
-use ferrata::store::{
-    Append, Appended, Loaded, MemoryStore, Pending, Prune, Pruned, Reach, RedbStore, Restore, Store, ThreadInfo, ThreadQuery,
-    ThreadStatus,
-};
+use ferrata::store::{Append, Appended, MemoryStore, Pending, RedbStore, Store, ThreadQuery, ThreadStatus};
 use ferrata::{
     Class, Context, END, Error, Event, Graph, GraphBuilder, IntoNode, NodeError, Outcome, Retry, Route, Runner, START, State,
-    ThreadName, View,
+    View,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -348,28 +345,10 @@ async fn a_panic_is_an_error_of_its_task_and_siblings_finish() {
 struct Apart(RedbStore);
 
 impl Store for Apart {
+    ferrata::hand_on_store!(0);
+
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         self.0.append(append)
-    }
-
-    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
-        self.0.load(thread, reach)
-    }
-
-    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
-        self.0.threads(query)
-    }
-
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.0.delete(thread)
-    }
-
-    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
-        self.0.restore(restore)
-    }
-
-    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
-        self.0.prune(prune)
     }
 }
 

@@ -9,10 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use ferrata::log::{Entry, Record};
 use ferrata::state::Update;
-use ferrata::store::{
-    Append, Appended, Loaded, MemoryStore, Pending, Prune, Pruned, Reach, RedbStore, Restore, Store, StoreError, ThreadInfo,
-    ThreadQuery,
-};
+use ferrata::store::{Append, Appended, MemoryStore, Pending, Reach, RedbStore, Store, StoreError, ThreadQuery};
 use ferrata::{
     Ask, Context, Durability, END, Error, Graph, GraphBuilder, NodeError, Outcome, Position, Runner, START, StaticState,
     ThreadName, View,
@@ -291,31 +288,13 @@ struct Refusing {
 }
 
 impl Store for Refusing {
+    ferrata::hand_on_store!(store);
+
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         if *self.full.lock().expect("no panic") {
             return Box::pin(async { Err(StoreError::Closed) });
         }
         self.store.append(append)
-    }
-
-    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
-        self.store.load(thread, reach)
-    }
-
-    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
-        self.store.threads(query)
-    }
-
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.store.delete(thread)
-    }
-
-    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
-        self.store.restore(restore)
-    }
-
-    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
-        self.store.prune(prune)
     }
 }
 

@@ -5,11 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use ferrata::ThreadName;
-use ferrata::store::{
-    Append, Appended, AtWork, Block, Disk, Loaded, Pending, Prune, Pruned, Reach, RedbOptions, RedbStore, Restore, Store,
-    StoreError, ThreadInfo, ThreadQuery,
-};
+use ferrata::store::{Append, Appended, AtWork, Block, Disk, Pending, RedbOptions, RedbStore, Store, StoreError};
 
 use super::ledger::Ledger;
 use super::line::{Line, Written, written};
@@ -61,6 +57,8 @@ impl Watched {
 }
 
 impl Store for Watched {
+    ferrata::hand_on_store!(inner);
+
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         let unit = self.gives(&append);
         Box::pin(async move {
@@ -79,26 +77,6 @@ impl Store for Watched {
             Err(_) => self.ledger.takes_back(),
         }
         result
-    }
-
-    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
-        self.inner.load(thread, reach)
-    }
-
-    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
-        self.inner.threads(query)
-    }
-
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.inner.delete(thread)
-    }
-
-    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
-        self.inner.restore(restore)
-    }
-
-    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
-        self.inner.prune(prune)
     }
 
     fn at_work(&self) -> Option<&AtWork> {

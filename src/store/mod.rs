@@ -2,6 +2,7 @@
 
 mod at_work;
 mod error;
+mod hand_on;
 mod kinds;
 mod memory;
 mod query;

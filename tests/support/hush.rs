@@ -8,12 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferrata::state::Message;
-use ferrata::store::{
-    Append, Appended, Loaded, Pending, Prune, Pruned, Reach, RedbStore, Restore, Store, StoreError, ThreadInfo, ThreadQuery,
-};
+use ferrata::store::{Append, Appended, Pending, RedbStore, Store, StoreError};
 use ferrata::{
-    Ask, Context, END, Graph, IntoNode, Next, NodeError, Runner, START, SealSecrets, SecretPlace, Secrets, State, Target,
-    ThreadName, View,
+    Ask, Context, END, Graph, IntoNode, Next, NodeError, Runner, START, SealSecrets, SecretPlace, Secrets, State, Target, View,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -232,6 +229,8 @@ fn places(value: &Value, place: &str, into: &mut BTreeSet<String>) {
 }
 
 impl Store for Searched {
+    ferrata::hand_on_store!(inner);
+
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         Box::pin(async move {
             let what = format!(
@@ -252,25 +251,6 @@ impl Store for Searched {
             }
             Ok(appended)
         })
-    }
-    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
-        self.inner.load(thread, reach)
-    }
-
-    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
-        self.inner.threads(query)
-    }
-
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.inner.delete(thread)
-    }
-
-    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
-        self.inner.restore(restore)
-    }
-
-    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
-        self.inner.prune(prune)
     }
 }
 

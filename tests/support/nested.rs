@@ -8,10 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata::log::Record;
-use ferrata::store::{
-    Append, Appended, Loaded, MemoryStore, Pending, Prune, Pruned, Reach, RedbStore, Restore, Store, ThreadInfo, ThreadQuery,
-    ThreadStatus,
-};
+use ferrata::store::{Append, Appended, MemoryStore, Pending, RedbStore, Store, ThreadStatus};
 use ferrata::{
     Answer, Ask, Context, Durability, END, Graph, GraphBuilder, IntoNode, Node, NodeError, Outcome, Position, Question, Retry,
     Runner, START, State, ThreadName, View,
@@ -244,28 +241,11 @@ impl Kept {
 }
 
 impl Store for Kept {
+    ferrata::hand_on_store!(inner);
+
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         self.appends.lock().unwrap().push(append.records.clone());
         self.inner.append(append)
-    }
-    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
-        self.inner.load(thread, reach)
-    }
-
-    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
-        self.inner.threads(query)
-    }
-
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.inner.delete(thread)
-    }
-
-    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
-        self.inner.restore(restore)
-    }
-
-    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
-        self.inner.prune(prune)
     }
 }
 

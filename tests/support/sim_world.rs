@@ -6,13 +6,10 @@ use std::time::Duration;
 
 use ferrata::clock::{Clock, Timestamp};
 use ferrata::log::Record;
-use ferrata::store::{
-    Append, Appended, AtWork, Loaded, MemoryStore, Pending, Prune, Pruned, Reach, Restore, Store, StoreError, ThreadInfo,
-    ThreadQuery,
-};
+use ferrata::store::{Append, Appended, AtWork, MemoryStore, Pending, Store, StoreError};
 use ferrata::{
     Answer, Ask, Context, END, Event, Events, Graph, GraphBuilder, IntoNode, NodeError, Outcome, Question, Retry, Runner, START,
-    State, Thread, ThreadName, View,
+    State, Thread, View,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -349,28 +346,10 @@ impl SimStore {
 }
 
 impl Store for SimStore {
+    ferrata::hand_on_store!(world.kept);
+
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         Box::pin(self.do_append(append))
-    }
-
-    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
-        self.world.kept.load(thread, reach)
-    }
-
-    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
-        self.world.kept.threads(query)
-    }
-
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.world.kept.delete(thread)
-    }
-
-    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
-        self.world.kept.restore(restore)
-    }
-
-    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
-        self.world.kept.prune(prune)
     }
 
     fn at_work(&self) -> Option<&AtWork> {

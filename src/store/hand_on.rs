@@ -1,0 +1,71 @@
+//! What a store around another one hands on.
+
+/// Hands on what a [`Store`](crate::store::Store) around another one does not do its own way: `load`, `threads`, `delete`, `restore` and `prune`. It
+/// stands in the `impl` and names the field that holds the inner store. `append` is left to the outer one, and with it `append_here`, which hands every append
+/// back to it; so is `at_work`.
+///
+/// ```
+/// use std::sync::Arc;
+/// use std::sync::atomic::{AtomicUsize, Ordering};
+/// use ferrata::store::{Append, Appended, AtWork, MemoryStore, Pending, Store};
+///
+/// /// Counts the records that are appended.
+/// #[derive(Debug, Default)]
+/// struct Counting { inner: MemoryStore, records: Arc<AtomicUsize> }
+///
+/// impl Store for Counting {
+///     ferrata::hand_on_store!(inner);
+///
+///     fn append(&self, append: Append) -> Pending<'_, Appended> {
+///         self.records.fetch_add(append.records.len(), Ordering::SeqCst);
+///         self.inner.append(append)
+///     }
+///
+///     fn at_work(&self) -> Option<&AtWork> {
+///         self.inner.at_work()
+///     }
+/// }
+/// # use ferrata::{END, Graph, Runner, START, State, View};
+/// # #[derive(State, serde::Serialize, serde::Deserialize, schemars::JsonSchema, Clone, Default)]
+/// # struct Count { n: u64 }
+/// # async fn add(s: View<Count>) -> ferrata::Result<CountUpdate> { Ok(Count::update().n(s.n + 1)) }
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+/// # let graph = Graph::<Count>::new("count").node("add", add).edge(START, "add").edge("add", END).build()?;
+/// let store = Counting::default();
+/// let records = Arc::clone(&store.records);
+/// let runner = Runner::new(graph, store);
+/// runner.thread("t").run(Count::update()).await?;
+/// assert_eq!(records.load(Ordering::SeqCst), runner.thread("t").log().await?.len());
+/// # Ok(()) }
+/// ```
+#[macro_export]
+macro_rules! hand_on_store {
+    ($($inner:tt).+) => {
+        fn load<'a>(
+            &'a self,
+            thread: &'a $crate::ThreadName,
+            reach: $crate::store::Reach,
+        ) -> $crate::store::Pending<'a, $crate::store::Loaded> {
+            $crate::store::Store::load(&self.$($inner).+, thread, reach)
+        }
+
+        fn threads<'a>(
+            &'a self,
+            query: &'a $crate::store::ThreadQuery,
+        ) -> $crate::store::Pending<'a, ::std::vec::Vec<$crate::store::ThreadInfo>> {
+            $crate::store::Store::threads(&self.$($inner).+, query)
+        }
+
+        fn delete<'a>(&'a self, thread: &'a $crate::ThreadName) -> $crate::store::Pending<'a, bool> {
+            $crate::store::Store::delete(&self.$($inner).+, thread)
+        }
+
+        fn restore(&self, restore: $crate::store::Restore) -> $crate::store::Pending<'_, ()> {
+            $crate::store::Store::restore(&self.$($inner).+, restore)
+        }
+
+        fn prune(&self, prune: $crate::store::Prune) -> $crate::store::Pending<'_, $crate::store::Pruned> {
+            $crate::store::Store::prune(&self.$($inner).+, prune)
+        }
+    };
+}
