@@ -43,7 +43,7 @@ macro_rules! hand_on_store {
     ($($inner:tt).+) => {
         fn load<'a>(
             &'a self,
-            thread: &'a $crate::ThreadName,
+            thread: &'a $crate::store::ThreadName,
             reach: $crate::store::Reach,
         ) -> $crate::store::Pending<'a, $crate::store::Loaded> {
             $crate::store::Store::load(&self.$($inner).+, thread, reach)
@@ -56,7 +56,7 @@ macro_rules! hand_on_store {
             $crate::store::Store::threads(&self.$($inner).+, query)
         }
 
-        fn delete<'a>(&'a self, thread: &'a $crate::ThreadName) -> $crate::store::Pending<'a, bool> {
+        fn delete<'a>(&'a self, thread: &'a $crate::store::ThreadName) -> $crate::store::Pending<'a, bool> {
             $crate::store::Store::delete(&self.$($inner).+, thread)
         }
 

@@ -13,11 +13,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::id::ThreadName;
-
 #[cfg(feature = "testing")]
 pub use self::redb::Disk;
 pub use self::redb::{Compacted, RedbOptions, RedbStore, Verified};
+#[doc(no_inline)]
+pub use crate::id::ThreadName;
 pub use at_work::AtWork;
 pub(crate) use at_work::Claim;
 pub use error::StoreError;

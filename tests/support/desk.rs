@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use ferrata::clock::{Clock, SystemClock, Timestamp};
-use ferrata::store::{RedbStore, Store};
-use ferrata::{Approval, Context, END, Graph, NodeError, Runner, START, State, Thread, View};
+use ferrata::store::{RedbStore, Store, ThreadInfo};
+use ferrata::{Approval, Checkpoint, Context, END, Graph, NodeError, Outcome, QuestionId, Runner, START, State, Thread, View};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
@@ -173,4 +173,30 @@ pub(crate) fn copied(file: &Path, folder: &Path) -> PathBuf {
     let to = folder.join(file.file_name().expect("a name"));
     std::fs::copy(file, &to).expect("a copy");
     to
+}
+
+pub(crate) fn done(outcome: Result<Outcome<Case>, ferrata::Error>) -> Case {
+    (*outcome.expect("it runs").done().expect("it ends")).clone()
+}
+
+/// Runs until it asks, and gives the question.
+pub(crate) async fn asked(runner: &Runner<Case>, thread: &str, input: CaseUpdate) -> QuestionId {
+    let outcome = runner.thread(thread).run(input).await.expect("it runs");
+    let [question] = outcome.questions() else { panic!("it asks once: {outcome:?}") };
+    question.id
+}
+
+pub(crate) fn names(threads: &[ThreadInfo]) -> Vec<&str> {
+    threads.iter().map(|thread| thread.name.as_str()).collect()
+}
+
+/// What a history shows of each checkpoint.
+pub(crate) fn seen(history: &[Checkpoint<Case>]) -> Vec<(u64, u32, i64, u64, Vec<String>)> {
+    let line =
+        |c: &Checkpoint<Case>| (c.position.0, c.branch.0, c.step.0, c.values.n, c.next.iter().map(ToString::to_string).collect());
+    history.iter().map(line).collect()
+}
+
+pub(crate) async fn history(thread: &Thread<Case>) -> Vec<Checkpoint<Case>> {
+    thread.history().await.expect("the history")
 }

@@ -105,9 +105,9 @@ fn append_one(
     append: &Prepared,
 ) -> Result<Result<Appended, StoreError>, Io> {
     let thread = append.thread.as_str();
-    let before = match head(log, thread) {
-        Ok(head) => head,
-        Err(error) => return error.refusal(),
+    let before = match head(log, thread)? {
+        Ok(before) => before,
+        Err(damaged) => return Ok(Err(damaged)),
     };
     let found = Position(before.map_or(0, |head| head.next));
     if found != append.expected {
@@ -123,24 +123,10 @@ fn append_one(
     Ok(Ok(append.appended))
 }
 
-/// Why a head cannot be had: the disk, or damage, which is one thread's trouble and not that of all who share the transaction.
-enum NoHead {
-    Io(Io),
-    Damaged(codec::CodecError),
-}
-
-impl NoHead {
-    fn refusal<T>(self) -> Result<Result<T, StoreError>, Io> {
-        match self {
-            Self::Io(error) => Err(error),
-            Self::Damaged(error) => Ok(Err(error.into())),
-        }
-    }
-}
-
-fn head(log: &Log<'_>, thread: &str) -> Result<Option<Head>, NoHead> {
-    let found = log.get((thread, HEAD)).map_err(|e| NoHead::Io(e.into()))?;
-    found.map(|bytes| Head::decode(thread, bytes.value()).map_err(NoHead::Damaged)).transpose()
+/// Damage is one thread's trouble, and not that of all who share the transaction.
+fn head(log: &Log<'_>, thread: &str) -> Result<Result<Option<Head>, StoreError>, Io> {
+    let found = log.get((thread, HEAD))?;
+    Ok(found.map(|bytes| Head::decode(thread, bytes.value()).map_err(StoreError::from)).transpose())
 }
 
 fn put_head(
@@ -198,11 +184,10 @@ pub(super) fn delete(file: &File, thread: &ThreadName) -> Result<bool, StoreErro
     change(file, |transaction| {
         let (mut log, mut existed) = (transaction.open_table(LOG)?, false);
         let mut by_status = transaction.open_table(BY_STATUS)?;
-        match head(&log, name) {
+        match head(&log, name)? {
             Ok(Some(head)) => _ = by_status.remove(head.place(name))?,
-            Err(NoHead::Io(error)) => return Err(error),
             // A head that is lost or damaged does not tell the thread's place in the index.
-            Ok(None) | Err(NoHead::Damaged(_)) => by_status.retain(|(_, _, other), ()| other != name)?,
+            Ok(None) | Err(_) => by_status.retain(|(_, _, other), ()| other != name)?,
         }
         log.retain_in((name, 0)..=(name, HEAD), |_, _| {
             existed = true;
@@ -232,9 +217,9 @@ pub(super) fn restore(file: &File, restore: &Restore) -> Result<(), StoreError> 
     let name = thread.as_str();
     change(file, |transaction| {
         let mut log = transaction.open_table(LOG)?;
-        let before = match head(&log, name) {
+        let before = match head(&log, name)? {
             Ok(before) => before,
-            Err(error) => return error.refusal(),
+            Err(damaged) => return Ok(Err(damaged)),
         };
         if let Some(before) = before {
             let (thread, found) = (thread.clone(), Position(before.next));
@@ -266,9 +251,9 @@ pub(super) fn prune(file: &File, prune: &Prune) -> Result<Pruned, StoreError> {
     let name = thread.as_str();
     change(file, |transaction| {
         let mut log = transaction.open_table(LOG)?;
-        let before = match head(&log, name) {
+        let before = match head(&log, name)? {
             Ok(before) => before,
-            Err(error) => return error.refusal(),
+            Err(damaged) => return Ok(Err(damaged)),
         };
         let mut snapshots = transaction.open_table(SNAPSHOTS)?;
         let has_base = base.is_some() || snapshots.get((name, position))?.is_some();
