@@ -87,7 +87,7 @@ impl<S: State> Thread<S> {
     }
 
     /// Continues the thread where it stands: after a crash, a failure, a step limit, or a stop. Tasks that have a result do not
-    /// run again; a task that had failed for good has all the attempts of its policy again, one that was cut off has those that were left. A thread that is finished gives its state, and one that waits gives its questions; nothing is recorded then.
+    /// run again; a task that had failed for good has all the attempts of its policy again, one that was cut off has those that were left. A thread that is finished gives its state, and one that waits gives its questions; nothing is recorded then, if that is what its last run ended with.
     pub async fn resume(&self) -> Result<Outcome<S>, Error> {
         self.spawn(Begin::Resume, Announcer::silent())?.wait().await
     }
