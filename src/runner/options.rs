@@ -68,6 +68,7 @@ impl<S> Thread<S> {
     }
 
     /// How many steps the thread may have made in its current line of history, over all runs and with the steps of its subgraphs; no limit if not set.
+    /// A step counts when it is merged: with graphs inside, those that are under way when the limit is reached still end.
     /// Steps that are not stored count only in the process that made them. With the limit used up the run fails as [`steps_max`](Self::steps_max) says, and is counted in the log, so that a restart goes on counting.
     pub fn thread_steps_max(mut self, steps: u64) -> Self {
         self.options.thread_steps_max = Some(steps);

@@ -21,7 +21,7 @@ const BEHIND_MAX: usize = 4_096;
 
 /// Something that happened in a run, in the thread's graph or in one inside it: the path of a task tells where.
 ///
-/// What is not marked *ephemeral* is durable before it is told, but in runs that are stored behind or at the end.
+/// What is not marked *ephemeral* is durable before it is told, but in runs that are stored behind or at the end, and in subgraphs whose steps are not stored.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Event<S> {
