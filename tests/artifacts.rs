@@ -203,3 +203,50 @@ async fn a_file_that_is_missing_or_another_is_an_error_of_its_threads() {
     }
     assert!(store.verify().await.expect("it is looked at").is_sound());
 }
+
+#[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug, PartialEq)]
+struct Notes {
+    #[state(append)]
+    lines: Vec<String>,
+}
+
+/// The list as a whole is large, and none of what is added to it: only snapshots refer to it.
+#[tokio::test]
+async fn what_only_a_snapshot_refers_to_stays_for_as_long_as_the_snapshot() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("s.redb");
+    let runner = |store: RedbStore| {
+        let note = |s: View<Notes>| async move { Ok(Notes::update().line(format!("{:01000}", s.lines.len()))) };
+        let next = |s: &Notes| if s.lines.len() < 300 { "note" } else { END };
+        let graph = Graph::<Notes>::new("notes").node("note", note).edge(START, "note").route_to("note", ["note", END], next);
+        Runner::new(graph.build().expect("the graph is right"), store)
+    };
+    let store = RedbStore::open(&path).expect("a store");
+    runner(store.clone()).thread("t").keep_last(2).run(Notes::update()).await.expect("it runs").done().expect("it ends");
+    store.compact().await.expect("it is compacted");
+    drop(store);
+    let store = RedbStore::open(&path).expect("a store");
+    let verified = store.verify().await.expect("it can be looked at");
+    assert!(verified.is_sound() && verified.artifacts > 0, "{verified:?}");
+    assert_eq!(runner(store).thread("t").state().await.expect("a state").values.lines.len(), 300);
+}
+
+#[tokio::test]
+async fn what_the_newer_records_of_a_copy_refer_to_stays_when_the_older_ones_go() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("s.redb");
+    let store = RedbStore::open(&path).expect("a store");
+    let runner = library(store.clone());
+    for word in ["old ", "newer ", "new "] {
+        keep(&runner, "first", &page(word)).await;
+    }
+    runner.thread("first").copy_to("copy").await.expect("it is copied");
+    runner.thread("first").delete().await.expect("it is deleted");
+    runner.thread("copy").prune(Keep::Last(3)).await.expect("it is pruned");
+    store.compact().await.expect("it is compacted");
+    assert_eq!(runner.thread("copy").history().await.expect("its history").len(), 3);
+    assert_eq!(text(&runner, "copy").await, page("new "));
+    let verified = store.verify().await.expect("it can be looked at");
+    assert!(verified.is_sound(), "{verified:?}");
+    assert!(!files(&path).contains_key(&blake3::hash(&serde_json::to_vec(&page("old ")).expect("JSON")).to_hex().to_string()));
+}

@@ -20,7 +20,8 @@ pub(super) struct Prepared {
     records: u64,
     unit: Vec<u8>,
     snapshot: Option<(Position, Vec<u8>)>,
-    artifacts: Vec<Artifact>,
+    /// What the records refer to, and what the snapshot does: each goes when they go.
+    artifacts: [Vec<Artifact>; 2],
     /// What it takes, with the artifacts.
     appended: Appended,
     status: ThreadStatus,
@@ -31,14 +32,12 @@ impl Prepared {
     pub(super) fn new(append: &Append, mut shelf: Shelf) -> Result<Self, StoreError> {
         let Append { thread, expected, records, snapshot, status, at } = append;
         let unit = codec::encode(thread, *expected, *at, records, &mut shelf)?;
-        let record_bytes = unit.len() as u64 + shelf.bytes();
-        let of_records = shelf.bytes();
+        let (record_bytes, of_records) = (unit.len() as u64 + shelf.bytes(), std::mem::take(&mut shelf.taken));
         let snapshot = match snapshot {
             Some(snapshot) => Some((snapshot.position(), codec::encode_snapshot(thread, snapshot, &mut shelf)?)),
             None => None,
         };
-        let of_snapshot = shelf.bytes() - of_records;
-        let snapshot_bytes = snapshot.as_ref().map(|(_, bytes)| bytes.len() as u64 + of_snapshot);
+        let snapshot_bytes = snapshot.as_ref().map(|(_, bytes)| bytes.len() as u64 + shelf.bytes());
         Ok(Self {
             appended: Appended { record_bytes, snapshot_bytes },
             thread: thread.clone(),
@@ -46,7 +45,7 @@ impl Prepared {
             records: records.len() as u64,
             unit,
             snapshot,
-            artifacts: shelf.taken,
+            artifacts: [of_records, shelf.taken],
             status: *status,
             at: *at,
         })
@@ -58,7 +57,7 @@ impl Prepared {
     }
 
     pub(super) fn has_artifacts(&self) -> bool {
-        !self.artifacts.is_empty()
+        self.artifacts.iter().any(|artifacts| !artifacts.is_empty())
     }
 }
 
@@ -113,11 +112,13 @@ fn append_one(
     if found != append.expected {
         return Ok(Err(StoreError::Moved { thread: append.thread.clone(), expected: append.expected, found }));
     }
-    keep_artifacts(file, transaction, thread, append.expected, &append.artifacts)?;
+    let [of_records, of_snapshot] = &append.artifacts;
+    keep_artifacts(file, transaction, thread, append.expected, of_records)?;
     log.insert((thread, append.expected.0), &*append.unit)?;
     let after = Head::after(before, append.records, append.status, append.at);
     put_head(transaction, log, thread, before, after)?;
     if let Some((position, bytes)) = &append.snapshot {
+        keep_artifacts(file, transaction, thread, *position, of_snapshot)?;
         transaction.open_table(SNAPSHOTS)?.insert((thread, position.0), &**bytes)?;
     }
     Ok(Ok(append.appended))
@@ -148,7 +149,7 @@ fn put_head(
     Ok(())
 }
 
-/// Artifacts are on the disk before the record that refers to them.
+/// Artifacts are on the disk before what refers to them: a unit at its position, or a snapshot at its own.
 fn keep_artifacts(
     file: &File,
     transaction: &WriteTransaction,
@@ -205,11 +206,13 @@ pub(super) fn restore(file: &File, restore: &Restore) -> Result<(), StoreError> 
     let first = base.map_or(Position(0), |base| base.position());
     let mut shelf = file.shelf();
     let base = base.map(|base| codec::encode_snapshot(thread, base, &mut shelf)).transpose()?;
+    let of_base = std::mem::take(&mut shelf.taken);
     let mut units = Vec::new();
     for unit in restore.entries.chunk_by(|a, b| a.at == b.at) {
         let Some(Entry { position, at, .. }) = unit.first() else { continue };
         let records: Vec<Record> = unit.iter().map(|entry| entry.record.clone()).collect();
-        units.push((position.0, codec::encode(thread, *position, *at, &records, &mut shelf)?));
+        let bytes = codec::encode(thread, *position, *at, &records, &mut shelf)?;
+        units.push((*position, bytes, std::mem::take(&mut shelf.taken)));
     }
     let at = restore.entries.last().map_or(Timestamp::default(), |entry| entry.at);
     let next = first.0 + restore.entries.len() as u64;
@@ -225,9 +228,10 @@ pub(super) fn restore(file: &File, restore: &Restore) -> Result<(), StoreError> 
             let (thread, found) = (thread.clone(), Position(before.next));
             return Ok(Err(StoreError::Moved { thread, expected: Position(0), found }));
         }
-        keep_artifacts(file, transaction, name, first, &shelf.taken)?;
-        for (position, unit) in &units {
-            log.insert((name, *position), &**unit)?;
+        keep_artifacts(file, transaction, name, first, &of_base)?;
+        for (position, unit, artifacts) in &units {
+            keep_artifacts(file, transaction, name, *position, artifacts)?;
+            log.insert((name, position.0), &**unit)?;
         }
         if let Some(base) = &base {
             transaction.open_table(SNAPSHOTS)?.insert((name, first.0), &**base)?;
