@@ -237,7 +237,8 @@ impl<S: State> Thread<S> {
         // What stands in place of secrets is not compared.
         let newest = store.load(name, Reach::Newest).await?.snapshot.filter(|_| self.kind().secret_names().is_empty());
         let (base, entries) = self.recorded(self.whole().await?)?;
-        if let Some(newest) = newest {
+        // What stood before it may have been forgotten since it was read.
+        if let Some(newest) = newest.filter(|newest| base.facts.next <= newest.position()) {
             let before = entries.iter().take_while(|entry| entry.position < newest.position()).count();
             let folded = self.at_end(base.clone(), &entries[..before])?;
             if Snapshot::of(&folded, newest.position())? != newest {
