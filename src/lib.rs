@@ -91,7 +91,7 @@ pub use graph::{
 pub use id::{
     BranchId, EffectId, Frame, InvalidThreadName, NodeName, Path, Position, QuestionId, RunId, StepNumber, TaskId, ThreadName,
 };
-pub use log::{Durability, Question, QuestionKind, Target};
+pub use log::{Durability, OnExpiry, Question, QuestionKind, Target};
 pub use policy::Retry;
 pub use runner::{
     Checked, Checkpoint, Context, Dep, Effect, Error, Event, Events, ForgetSecrets, FromTask, Inside, Keep, Mode, Outcome,

@@ -108,8 +108,8 @@ async fn a_second_answer_is_told_who_when_and_what() {
         assert!(error.to_string().contains(word), "{error}");
     }
     let unknown = QuestionId("67e55044-10b1-426f-9247-bb680e5fe0c8".parse().expect("a uuid"));
-    assert_eq!(runner.thread("t").answer(unknown, true).await.expect_err("nobody asked").code(), "question-unknown");
-    assert_eq!(runner.thread("other").answer(unknown, true).await.expect_err("no thread").code(), "question-unknown");
+    assert_eq!(runner.thread("t").answer(unknown, true).await.expect_err("nobody asked").code(), "not-waiting");
+    assert_eq!(runner.thread("other").answer(unknown, true).await.expect_err("no thread").code(), "thread-unknown");
 }
 
 #[tokio::test]

@@ -133,6 +133,17 @@ impl NodeError {
         self.class
     }
 
+    /// A question that nobody answered in time.
+    pub(crate) fn expired(key: &str) -> Self {
+        let error = Self::new(format!("nobody answered \"{key}\" before its deadline"));
+        Self { class: Class::Deterministic, origin: Origin::Expired, ..error }
+    }
+
+    /// Whether it says that a question was not answered in time, which is no refusal.
+    pub fn is_expired(&self) -> bool {
+        self.origin == Origin::Expired
+    }
+
     /// Whether it is certain that the failed effect was not performed.
     pub fn is_not_performed(&self) -> bool {
         self.performed == Some(false)
@@ -230,9 +241,33 @@ pub enum Origin {
     Route,
     /// A join of a graph that the node called waited in vain.
     Starved,
+    /// A question that the node asked was not answered in time.
+    Expired,
 }
 
 impl Origin {
+    const ALL: [Self; 13] = [
+        Self::Node,
+        Self::Panic,
+        Self::Timeout,
+        Self::Update,
+        Self::Goto,
+        Self::NoParent,
+        Self::StepLimit,
+        Self::Merge,
+        Self::MergeFunction,
+        Self::UnknownMessage,
+        Self::Route,
+        Self::Starved,
+        Self::Expired,
+    ];
+
+    /// The code that was recorded, as one that stays.
+    pub(crate) fn code_of(recorded: &str) -> &'static str {
+        let codes = Self::ALL.into_iter().map(Self::code);
+        codes.into_iter().find(|code| *code == recorded).unwrap_or("node-failed")
+    }
+
     /// The code of the error that a run fails with.
     pub(crate) fn code(self) -> &'static str {
         match self {
@@ -245,6 +280,7 @@ impl Origin {
             Self::UnknownMessage => "unknown-message",
             Self::Route => "route",
             Self::Starved => "join-starved",
+            Self::Expired => "question-expired",
             Self::Node | Self::Panic | Self::Timeout => "node-failed",
         }
     }
@@ -270,5 +306,16 @@ impl fmt::Display for Failure {
         f.write_str(&self.message)?;
         // Many errors repeat their cause in their own text.
         self.causes.iter().filter(|cause| !self.message.contains(cause.as_str())).try_for_each(|cause| write!(f, ": {cause}"))
+    }
+}
+
+/// How much of a text an error shows, in characters.
+const SHOWN_MAX: usize = 200;
+
+/// A text as far as an error shows it.
+pub(crate) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(SHOWN_MAX) {
+        Some((end, _)) => format!("{}.. ({} bytes)", &text[..end], text.len()),
+        None => text.to_owned(),
     }
 }

@@ -6,6 +6,7 @@ mod node;
 mod past;
 mod plan;
 mod question;
+mod question_node;
 mod route;
 mod shape;
 mod validate;
@@ -16,25 +17,23 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use schemars::JsonSchema;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::error::NodeError;
 use crate::id::NodeName;
 use crate::log::Target;
-use crate::state::{Schema, State, StateKind, StateObject, StaticState, Update, to_value};
+use crate::state::{Schema, State, StateKind, StateObject, StaticState, to_value};
 
 pub(crate) use node::{Handler, Subgraph};
 pub use node::{IntoNode, IntoReturn, Need, Next, Node, NodeReturn, PayloadType};
 use past::DeclaredPast;
 pub(crate) use plan::Pauses;
-pub(crate) use plan::{APPROVED, REJECTED};
-use plan::{DeclaredEdge, DeclaredJoin, DeclaredNode, DeclaredRoute, EdgeKind, Plan, TakeKind};
+pub(crate) use plan::{APPROVED, EXPIRED, REJECTED};
+use plan::{DeclaredEdge, DeclaredJoin, DeclaredNode, DeclaredRoute, EdgeKind, Plan};
 pub use plan::{END, START, Starved};
-use question::Take;
+pub(crate) use question::doubt_schema;
 pub use question::{Answer, Approval, Ask, Asking, Verdict};
-pub(crate) use question::{QuestionNode, doubt_schema};
+pub(crate) use question_node::QuestionNode;
 pub use route::Route;
 pub(crate) use shape::{Exits, JoinShape, Keeps, NodeShape, RouteShape, Shape, SubgraphShape};
 pub use validate::{BuildError, Mistake};
@@ -203,31 +202,9 @@ impl<S: State> GraphBuilder<S> {
         self
     }
 
-    /// Adds a question node: it asks, and does nothing else. The question is an [`Approval`], with edges
-    /// [`approved`](Self::approved) and [`rejected`](Self::rejected), or an [`Ask`], with [`answered`](Self::answered).
-    pub fn question<Q: Asking>(self, name: &str, ask: impl Fn(&S) -> Q + Send + Sync + 'static) -> Self {
-        let question = QuestionNode {
-            is_approval: Q::IS_APPROVAL,
-            ask: Arc::new(move |state: &S| ask(state).into_parts()),
-            take: None,
-            refused: None,
-        };
-        self.node(name, Node::new(Handler::Question(question), None))
-    }
-
     /// After `from`, `to` runs. An edge that is declared again counts once.
     pub fn edge(self, from: &str, to: &str) -> Self {
         self.line(from, to, EdgeKind::Always)
-    }
-
-    /// After the approval `from` was given, with or without a correction, `to` runs.
-    pub fn approved(self, from: &str, to: &str) -> Self {
-        self.line(from, to, EdgeKind::Label(APPROVED))
-    }
-
-    /// After the approval `from` was refused, `to` runs.
-    pub fn rejected(self, from: &str, to: &str) -> Self {
-        self.line(from, to, EdgeKind::Label(REJECTED))
     }
 
     fn line(mut self, from: &str, to: &str, kind: EdgeKind) -> Self {
@@ -235,58 +212,6 @@ impl<S: State> GraphBuilder<S> {
         if !self.plan.edges.contains(&edge) {
             self.plan.edges.push(edge);
         }
-        self
-    }
-
-    /// Allows the approval `question` to be answered with a correction of type `T`, and says what becomes of it. The
-    /// approved edges follow.
-    pub fn edited<T, U>(self, question: &str, apply: impl Fn(&S, T) -> U + Send + Sync + 'static) -> Self
-    where
-        T: DeserializeOwned + JsonSchema,
-        U: Into<Update>,
-    {
-        self.take(question, TakeKind::Edited, apply)
-    }
-
-    /// Says what becomes of the reason when the approval `question` is refused. The rejected edges follow.
-    pub fn refused<U: Into<Update>>(mut self, question: &str, apply: impl Fn(&S, String) -> U + Send + Sync + 'static) -> Self {
-        let name = NodeName::from(question);
-        let apply = Arc::new(move |state: &S, reason: String| apply(state, reason).into());
-        for node in self.plan.nodes.iter_mut().filter(|n| n.name == name) {
-            if let Handler::Question(node) = &mut node.node.handler {
-                node.refused = Some(apply.clone());
-            }
-        }
-        self.plan.takes.push((name, TakeKind::Refused));
-        self
-    }
-
-    /// Says what becomes of the answer to the question node `question`.
-    pub fn answered<T, U>(self, question: &str, apply: impl Fn(&S, T) -> U + Send + Sync + 'static) -> Self
-    where
-        T: DeserializeOwned + JsonSchema,
-        U: Into<Update>,
-    {
-        self.take(question, TakeKind::Answered, apply)
-    }
-
-    fn take<T, U>(mut self, question: &str, kind: TakeKind, apply: impl Fn(&S, T) -> U + Send + Sync + 'static) -> Self
-    where
-        T: DeserializeOwned + JsonSchema,
-        U: Into<Update>,
-    {
-        let name = NodeName::from(question);
-        let apply = Arc::new(move |state: &S, value: serde_json::Value| {
-            let answer: T = serde_json::from_value(value).map_err(NodeError::from)?;
-            Ok(apply(state, answer).into())
-        });
-        let schema = schemars::schema_for!(T).to_value();
-        for node in self.plan.nodes.iter_mut().filter(|n| n.name == name) {
-            if let Handler::Question(node) = &mut node.node.handler {
-                node.take = Some(Take { schema: schema.clone(), apply: apply.clone() });
-            }
-        }
-        self.plan.takes.push((name, kind));
         self
     }
 
@@ -466,7 +391,7 @@ fn shape_of<S: State>(plan: &Plan<S>, schema: Schema, subgraphs: &BTreeMap<Arc<s
                 .filter(|route| route.from.as_str() == name)
                 .map(|route| RouteShape { choose: Arc::clone(&route.choose), targets: route.to.clone() })
                 .collect(),
-            labels: vec![labelled(APPROVED), labelled(REJECTED)],
+            labels: [APPROVED, REJECTED, EXPIRED].map(labelled).into(),
         }
     };
     let shape = |n: &DeclaredNode<S>| NodeShape {

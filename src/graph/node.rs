@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::question::QuestionNode;
+use super::question_node::QuestionNode;
 use super::shape::{Keeps, Shape};
 use crate::id::NodeName;
 use crate::log::Target;

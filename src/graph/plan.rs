@@ -15,6 +15,7 @@ pub const END: &str = "__end__";
 
 pub(crate) const APPROVED: &str = "approved";
 pub(crate) const REJECTED: &str = "rejected";
+pub(crate) const EXPIRED: &str = "expired";
 
 pub(crate) struct DeclaredNode<S> {
     pub(crate) name: NodeName,
@@ -104,6 +105,11 @@ impl<S> Plan<S> {
         self.nodes.iter().find(|n| n.name == *name)
     }
 
+    /// Whether the node is a question with `expired` edges: its other edges are not taken then.
+    pub(crate) fn can_expire(&self, name: &NodeName) -> bool {
+        self.edges.iter().any(|edge| edge.from == *name && edge.kind == EdgeKind::Label(EXPIRED))
+    }
+
     /// The graphs inside, by the name of their node or the key they are called by.
     pub(crate) fn subgraphs(&self) -> impl Iterator<Item = (&str, &Subgraph)> {
         let nodes = self.nodes.iter().filter_map(|node| Some((node.name.as_str(), node.node.subgraph.as_ref()?)));
@@ -114,15 +120,16 @@ impl<S> Plan<S> {
     pub(crate) fn lines(&self) -> Vec<Line<'_>> {
         let mut lines = Vec::new();
         for edge in &self.edges {
-            let certain = edge.kind == EdgeKind::Always;
+            let certain = edge.kind == EdgeKind::Always && !self.can_expire(&edge.from);
             lines.push(Line { from: &edge.from, to: &edge.to, certain, approved: edge.kind == EdgeKind::Label(APPROVED) });
         }
         for join in &self.joins {
-            lines.extend(join.from.iter().map(|from| Line { from, to: &join.to, certain: true, approved: false }));
+            let line = |from| Line { from, to: &join.to, certain: !self.can_expire(from), approved: false };
+            lines.extend(join.from.iter().map(line));
         }
         for route in &self.routes {
             // A fan-out over nothing goes on behind its target, so what follows it is as certain as an edge.
-            let certain = route.sends.is_some();
+            let certain = route.sends.is_some() && !self.can_expire(&route.from);
             lines.extend(route.to.iter().map(|to| Line { from: &route.from, to, certain, approved: false }));
         }
         for node in &self.nodes {

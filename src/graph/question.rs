@@ -9,8 +9,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::error::NodeError;
-use crate::log::{QuestionKind, QuestionSpec};
+use crate::log::{OnExpiry, QuestionKind, QuestionSpec};
 use crate::state::to_value;
 
 /// An approval: a person says yes, no, or yes with a correction.
@@ -24,35 +23,87 @@ use crate::state::to_value;
 /// let refusal = Approval::reject("the order is from last year");
 /// ```
 ///
-/// A question node with an approval has edges of its own: `approved` and `rejected`. `GraphBuilder::edited` says what becomes of a
+/// A question node with an approval has edges of its own: `approved` and `rejected`, and `expired` if nobody may answer in time. `GraphBuilder::edited` says what becomes of a
 /// correction, `GraphBuilder::refused` what becomes of the reason of a refusal.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Approval {
-    text: String,
-    show: Option<Value>,
-    deadline: Option<Duration>,
+    says: Says,
     edit_schema: Option<Value>,
     edit_bounds: Option<Value>,
+}
+
+/// What every question says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Says {
+    text: String,
+    show: Option<Value>,
+    assignee: Option<String>,
+    deadline: Option<Duration>,
+    reminders: Vec<Duration>,
+    pub(super) on_expiry: Option<OnExpiry>,
+}
+
+impl Says {
+    fn new(text: impl Into<String>) -> Self {
+        Self { text: text.into(), ..Self::default() }
+    }
+}
+
+/// What both kinds of question can be given.
+macro_rules! says {
+    () => {
+        /// The data a person needs to decide. A value that cannot be stored (a float that is not finite) is shown as the error text.
+        pub fn show<D: Serialize + ?Sized>(mut self, data: &D) -> Self {
+            self.says.show = Some(to_value(data).unwrap_or_else(|error| Value::String(error.to_string())));
+            self
+        }
+
+        /// Who may answer: a word of one's own, kept with the question. The engine does not check it; whoever takes answers in has to.
+        pub fn assignee(mut self, who: impl Into<String>) -> Self {
+            self.says.assignee = Some(who.into());
+            self
+        }
+
+        /// How long after asking it can be answered. What happens then is said by [`on_expiry`](Self::on_expiry).
+        ///
+        /// The deadline is recorded with the question, and honoured when the thread is continued: nothing rings by itself. An answer that comes
+        /// later is refused, with the code `question-expired`.
+        pub fn deadline(mut self, within: Duration) -> Self {
+            self.says.deadline = Some(within);
+            self
+        }
+
+        /// How long after asking somebody should be reminded; can be said several times. Kept with the question, for whoever looks after open
+        /// questions.
+        pub fn remind_after(mut self, time: Duration) -> Self {
+            self.says.reminders.push(time);
+            self
+        }
+
+        /// What becomes of the question when its deadline has passed. If nothing is said, a question node with `expired` edges takes these, and any
+        /// other question suspends the thread.
+        pub fn on_expiry(mut self, then: impl Into<OnExpiry>) -> Self {
+            self.says.on_expiry = Some(then.into());
+            self
+        }
+    };
+}
+
+/// What an answer says, as what stands in its place when nobody gives one.
+impl From<Answer> for OnExpiry {
+    fn from(answer: Answer) -> Self {
+        Self::Answer(answer.value)
+    }
 }
 
 impl Approval {
     /// Asks for approval.
     pub fn ask(text: impl Into<String>) -> Self {
-        Self { text: text.into(), show: None, deadline: None, edit_schema: None, edit_bounds: None }
+        Self { says: Says::new(text), edit_schema: None, edit_bounds: None }
     }
 
-    /// The data a person needs to decide. A value that cannot be stored (a float that is not finite) is shown as the error text.
-    pub fn show<T: Serialize + ?Sized>(mut self, data: &T) -> Self {
-        self.show = Some(to_value(data).unwrap_or_else(|error| Value::String(error.to_string())));
-        self
-    }
-
-    /// How long after asking it should be answered. Kept with the question; nothing happens by itself when it passes.
-    pub fn deadline(mut self, within: Duration) -> Self {
-        self.deadline = Some(within);
-        self
-    }
+    says!();
 
     /// Allows the answer "yes, with this correction" of that type. On a question node, `Graph::edited` does this.
     pub fn edits<T: JsonSchema>(mut self) -> Self {
@@ -85,30 +136,6 @@ impl Approval {
             Err(error) => Answer::new(json!({"verdict": "edit", "error": error.to_string()})),
         }
     }
-
-    fn schema(&self) -> Value {
-        let verdict = |word: &str| json!({"const": word});
-        let mut kinds = vec![
-            json!({"type": "object", "required": ["verdict"], "additionalProperties": false,
-                   "properties": {"verdict": verdict("approve")}}),
-            json!({"type": "object", "required": ["verdict"], "additionalProperties": false,
-                   "properties": {"verdict": verdict("reject"), "reason": {"type": "string"}}}),
-        ];
-        let mut schema = serde_json::Map::new();
-        if let Some(mut edit) = self.edit_schema.clone() {
-            // `$ref`s of the correction's schema point at the root.
-            if let Some(definitions) = edit.as_object_mut().and_then(|edit| edit.remove("$defs")) {
-                schema.insert("$defs".to_owned(), definitions);
-            }
-            if let Some(bounds) = &self.edit_bounds {
-                edit = json!({"allOf": [edit, bounds]});
-            }
-            kinds.push(json!({"type": "object", "required": ["verdict", "value"], "additionalProperties": false,
-                              "properties": {"verdict": verdict("edit"), "value": edit}}));
-        }
-        schema.insert("anyOf".to_owned(), Value::Array(kinds));
-        Value::Object(schema)
-    }
 }
 
 /// What a person said to an approval.
@@ -139,29 +166,17 @@ pub enum Verdict {
 #[derive(Debug)]
 #[must_use]
 pub struct Ask<T> {
-    text: String,
-    show: Option<Value>,
-    deadline: Option<Duration>,
+    says: Says,
     answer: PhantomData<fn() -> T>,
 }
 
 impl<T> Ask<T> {
     /// Asks.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { text: text.into(), show: None, deadline: None, answer: PhantomData }
+        Self { says: Says::new(text), answer: PhantomData }
     }
 
-    /// The data a person needs to answer. A value that cannot be stored (a float that is not finite) is shown as the error text.
-    pub fn show<D: Serialize + ?Sized>(mut self, data: &D) -> Self {
-        self.show = Some(to_value(data).unwrap_or_else(|error| Value::String(error.to_string())));
-        self
-    }
-
-    /// How long after asking it should be answered. Kept with the question; nothing happens by itself when it passes.
-    pub fn deadline(mut self, within: Duration) -> Self {
-        self.deadline = Some(within);
-        self
-    }
+    says!();
 }
 
 /// What can be asked: [`Approval`] and [`Ask`].
@@ -182,17 +197,29 @@ pub trait Asking {
 #[derive(Debug)]
 pub struct AskParts {
     kind: QuestionKind,
-    text: String,
-    show: Option<Value>,
-    schema: Value,
-    deadline: Option<Duration>,
-    edit_bounds: Option<Value>,
+    pub(super) says: Says,
+    pub(super) schema: Value,
+    pub(super) edit_bounds: Option<Value>,
 }
 
 impl AskParts {
     pub(crate) fn spec(self, key: Arc<str>, occurrence: u32) -> QuestionSpec {
-        let deadline_ms = self.deadline.map(|d| u64::try_from(d.as_millis()).unwrap_or(u64::MAX));
-        QuestionSpec { key, occurrence, kind: self.kind, text: self.text, show: self.show, schema: self.schema, deadline_ms }
+        let Says { text, show, assignee, deadline, reminders, on_expiry } = self.says;
+        let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        let mut reminders_ms: Vec<u64> = reminders.into_iter().map(ms).collect();
+        reminders_ms.sort_unstable();
+        QuestionSpec {
+            key,
+            occurrence,
+            kind: self.kind,
+            text,
+            show,
+            schema: self.schema,
+            assignee,
+            deadline_ms: deadline.map(ms),
+            reminders_ms,
+            on_expiry: on_expiry.unwrap_or_default(),
+        }
     }
 }
 
@@ -201,9 +228,9 @@ impl Asking for Approval {
     const IS_APPROVAL: bool = true;
 
     fn into_parts(self) -> AskParts {
-        let schema = self.schema();
         let edit_bounds = self.edit_bounds;
-        AskParts { kind: QuestionKind::Approval, text: self.text, show: self.show, schema, deadline: self.deadline, edit_bounds }
+        let schema = approval_schema(self.edit_schema, edit_bounds.as_ref());
+        AskParts { kind: QuestionKind::Approval, says: self.says, schema, edit_bounds }
     }
 }
 
@@ -213,14 +240,7 @@ impl<T: DeserializeOwned + JsonSchema> Asking for Ask<T> {
 
     fn into_parts(self) -> AskParts {
         let schema = schemars::schema_for!(T).to_value();
-        AskParts {
-            kind: QuestionKind::Free,
-            text: self.text,
-            show: self.show,
-            schema,
-            deadline: self.deadline,
-            edit_bounds: None,
-        }
+        AskParts { kind: QuestionKind::Free, says: self.says, schema, edit_bounds: None }
     }
 }
 
@@ -262,47 +282,33 @@ impl<T: Into<Value>> From<T> for Answer {
     }
 }
 
+/// JSON Schema of the answer to an approval that takes corrections of that schema, if it takes any.
+pub(super) fn approval_schema(edit: Option<Value>, bounds: Option<&Value>) -> Value {
+    let verdict = |word: &str| json!({"const": word});
+    let mut kinds = vec![
+        json!({"type": "object", "required": ["verdict"], "additionalProperties": false,
+               "properties": {"verdict": verdict("approve")}}),
+        json!({"type": "object", "required": ["verdict"], "additionalProperties": false,
+               "properties": {"verdict": verdict("reject"), "reason": {"type": "string"}}}),
+    ];
+    let mut schema = serde_json::Map::new();
+    if let Some(mut edit) = edit {
+        // `$ref`s of the correction's schema point at the root.
+        if let Some(definitions) = edit.as_object_mut().and_then(|edit| edit.remove("$defs")) {
+            schema.insert("$defs".to_owned(), definitions);
+        }
+        if let Some(bounds) = bounds {
+            edit = json!({"allOf": [edit, bounds]});
+        }
+        kinds.push(json!({"type": "object", "required": ["verdict", "value"], "additionalProperties": false,
+                          "properties": {"verdict": verdict("edit"), "value": edit}}));
+    }
+    schema.insert("anyOf".to_owned(), Value::Array(kinds));
+    Value::Object(schema)
+}
+
 /// JSON Schema of the answer to an effect in doubt.
 pub(crate) fn doubt_schema() -> Value {
     json!({"type": "object", "required": ["performed"], "additionalProperties": false,
            "properties": {"performed": {"type": "boolean"}, "result": {}}})
-}
-
-/// A question node: what it asks, and what becomes of the answer.
-pub(crate) struct QuestionNode<S> {
-    pub(crate) is_approval: bool,
-    pub(crate) ask: Arc<dyn Fn(&S) -> AskParts + Send + Sync>,
-    pub(crate) take: Option<Take<S>>,
-    /// What becomes of a refusal's reason.
-    pub(crate) refused: Option<Arc<RefusedFn<S>>>,
-}
-
-type RefusedFn<S> = dyn Fn(&S, String) -> crate::state::Update + Send + Sync;
-
-type TakeFn<S> = dyn Fn(&S, Value) -> Result<crate::state::Update, NodeError> + Send + Sync;
-
-/// What becomes of an answer or of a correction.
-pub(crate) struct Take<S> {
-    pub(crate) schema: Value,
-    pub(crate) apply: Arc<TakeFn<S>>,
-}
-
-impl<S> Clone for QuestionNode<S> {
-    fn clone(&self) -> Self {
-        let take = self.take.as_ref().map(|t| Take { schema: t.schema.clone(), apply: Arc::clone(&t.apply) });
-        Self { is_approval: self.is_approval, ask: Arc::clone(&self.ask), take, refused: self.refused.clone() }
-    }
-}
-
-impl<S> QuestionNode<S> {
-    /// The question on this state.
-    pub(crate) fn spec(&self, state: &S, node: &str) -> QuestionSpec {
-        let mut parts = (self.ask)(state);
-        if let (true, Some(take)) = (self.is_approval, &self.take) {
-            let edit_bounds = parts.edit_bounds.take();
-            let approval = Approval { edit_schema: Some(take.schema.clone()), edit_bounds, ..Approval::ask("") };
-            parts.schema = approval.schema();
-        }
-        parts.spec(node.into(), 0)
-    }
 }

@@ -7,7 +7,7 @@ use petgraph::graph::{DiGraph, NodeIndex};
 use petgraph::visit::Dfs;
 
 use super::node::Handler;
-use super::plan::{APPROVED, END, EdgeKind, Line, Plan, REJECTED, START, TakeKind};
+use super::plan::{APPROVED, END, EXPIRED, EdgeKind, Line, Plan, REJECTED, START, TakeKind};
 use super::shape::Keeps;
 use crate::id::NodeName;
 use crate::state::{Field, Schema, is_empty};
@@ -182,6 +182,7 @@ fn all_ends<S>(plan: &Plan<S>) -> Vec<(&NodeName, &NodeName, &'static str)> {
         let what = match edge.kind {
             EdgeKind::Always => "edge",
             EdgeKind::Label(label) if label == APPROVED => "approved edge",
+            EdgeKind::Label(label) if label == EXPIRED => "expired edge",
             EdgeKind::Label(_) => "rejected edge",
         };
         ends.push((&edge.from, &edge.to, what));
@@ -304,6 +305,10 @@ fn questions<S>(plan: &Plan<S>) -> Vec<Mistake> {
                 mistakes.push(Mistake::new("no-approval", what, "use `.edge`, or let the node be a question with an `Approval`"));
             }
         }
+        if plan.can_expire(name) && !matches!(&node.node.handler, Handler::Question(_)) {
+            let what = format!("\"{name}\" has an edge for expired, but is no question");
+            mistakes.push(Mistake::new("no-question", what, "declare it with `.question(..)`, or use `.edge`"));
+        }
         if let Handler::Question(question) = &node.node.handler
             && !is_approval
             && question.take.is_none()
@@ -396,10 +401,11 @@ fn starving_joins<S>(plan: &Plan<S>) -> Vec<Mistake> {
     let choices = choices(plan, &start);
     let mut mistakes = Vec::new();
     for join in plan.joins.iter().filter(|join| join.from.len() > 1 && join.starved.is_none()) {
-        if let Some(handled) = join.from.iter().find(|source| plan.node(source).is_some_and(|node| node.node.on_error.is_some()))
-        {
+        let handled = |source: &NodeName| plan.node(source).is_some_and(|node| node.node.on_error.is_some());
+        if let Some(source) = join.from.iter().find(|source| handled(source) || plan.can_expire(source)) {
+            let instead = if handled(source) { "an error handler, which takes" } else { "`expired` edges, which take" };
             let what = format!(
-                "the join before \"{}\" can wait for ever: \"{handled}\" has an error handler, which takes the place of its edges",
+                "the join before \"{}\" can wait for ever: \"{source}\" has {instead} the place of its edges",
                 shown(&join.to)
             );
             mistakes.push(Mistake::new(
@@ -436,7 +442,7 @@ fn choices<'p, S>(plan: &'p Plan<S>, start: &'p NodeName) -> BTreeSet<Vec<&'p No
     let mut choices = BTreeSet::from([vec![start]]);
     choices.extend(plan.routes.iter().filter(|route| route.sends.is_none()).flat_map(|route| &route.to).map(|to| vec![to]));
     choices.extend(plan.nodes.iter().flat_map(|node| node.node.gotos()).map(|to| vec![to]));
-    for edge in plan.edges.iter().filter(|edge| edge.kind != EdgeKind::Always) {
+    for edge in plan.edges.iter().filter(|edge| edge.kind != EdgeKind::Always || plan.can_expire(&edge.from)) {
         let together = plan.edges.iter().filter(|other| other.from == edge.from && other.kind == edge.kind);
         choices.insert(together.map(|other| &other.to).collect());
     }

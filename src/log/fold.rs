@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::question::{Question, QuestionKind};
-use super::record::{Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped};
+use super::question::{OnExpiry, Question, QuestionKind};
+use super::record::{Expired, Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped};
 use super::scope::{Scope, Task, TaskStatus};
 use crate::id::{BranchId, EffectId, Path, Position, QuestionId, TaskId};
 use crate::state::{StateError, StateKind};
@@ -44,6 +44,9 @@ pub(crate) enum EffectStatus {
 pub(crate) struct Journal {
     pub(crate) effects: Vec<(Arc<str>, u32, EffectStatus)>,
     pub(crate) answers: Vec<(Arc<str>, u32, Value)>,
+    /// Questions that expired, and that the node goes on without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) expired: Vec<(Arc<str>, u32)>,
 }
 
 impl Journal {
@@ -53,6 +56,10 @@ impl Journal {
 
     pub(crate) fn answer(&self, key: &str, occurrence: u32) -> Option<&Value> {
         self.answers.iter().find(|(k, n, _)| &**k == key && *n == occurrence).map(|(_, _, value)| value)
+    }
+
+    pub(crate) fn is_expired(&self, key: &str, occurrence: u32) -> bool {
+        self.expired.iter().any(|(k, n)| &**k == key && *n == occurrence)
     }
 
     fn set_effect(&mut self, effect: &EffectId, status: Option<EffectStatus>) {
@@ -120,11 +127,25 @@ impl Facts {
         self.journals.entry(effect.task.clone()).or_default().set_effect(effect, status);
     }
 
+    fn close(&mut self, id: QuestionId, what: &'static str) -> Result<Arc<Question>, FoldError> {
+        let found = self.questions.iter().position(|q| q.id == id);
+        found.map(|index| self.questions.remove(index)).ok_or(FoldError::Misplaced { position: self.next, what })
+    }
+
+    fn expire(&mut self, expired: &Expired) -> Result<(), FoldError> {
+        let question = self.close(expired.question, "expired")?;
+        let (key, occurrence) = (question.key.clone(), question.occurrence);
+        let journal = self.journals.entry(question.task.clone()).or_default();
+        match &expired.then {
+            OnExpiry::Answer(value) => journal.answers.push((key, occurrence, value.clone())),
+            OnExpiry::GoOn => journal.expired.push((key, occurrence)),
+            OnExpiry::Suspend => {}
+        }
+        Ok(())
+    }
+
     fn answer(&mut self, id: QuestionId, value: &Value) -> Result<(), FoldError> {
-        let Some(index) = self.questions.iter().position(|q| q.id == id) else {
-            return Err(FoldError::Misplaced { position: self.next, what: "answered" });
-        };
-        let question = self.questions.remove(index);
+        let question = self.close(id, "answered")?;
         match &question.kind {
             QuestionKind::Doubt(effect) => {
                 let performed = value.get("performed").and_then(Value::as_bool).unwrap_or(false);
@@ -265,6 +286,7 @@ impl Folded {
             }
             Record::Asked(question) => facts.questions.push(Arc::clone(question)),
             Record::Answered(answered) => facts.answer(answered.question, &answered.value)?,
+            Record::Expired(expired) => facts.expire(expired)?,
             Record::Closed(closed) => facts.questions.retain(|q| !closed.questions.contains(&q.id)),
             Record::EffectStarted(started) => facts.set_effect(&started.effect, Some(EffectStatus::Started)),
             Record::EffectDone(done) => facts.set_effect(&done.effect, Some(EffectStatus::Done(done.result.clone()))),

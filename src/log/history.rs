@@ -93,6 +93,7 @@ fn note(tasks: &mut [TaskState], answered: &mut HashSet<QuestionId>, record: &Re
             }
         }
         Record::Answered(answer) => _ = answered.insert(answer.question),
+        Record::Expired(expired) => _ = answered.insert(expired.question),
         Record::TaskDone(done) => of(tasks, &done.task, &|state| state.error = None),
         Record::TaskFailed(failed) if !failed.handled => {
             of(tasks, &failed.task, &|state| state.error = Some(failed.failure.origin.code().to_owned()));

@@ -37,10 +37,10 @@ pub(crate) use lacks::Lack;
 pub(crate) use line::{cut, fold_line};
 pub use parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
 pub(crate) use question::QuestionSpec;
-pub use question::{Question, QuestionKind};
+pub use question::{OnExpiry, Question, QuestionKind};
 pub use record::{
-    Answered, AttemptFailed, CloseReason, Closed, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted, Entry, Fault,
-    Forked, Input, Opened, Record, RunEnded, RunOutcome, RunStarted, Squashed, Stepped, TaskDone, TaskFailed,
+    Answered, AttemptFailed, CloseReason, Closed, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted, Entry, Expired,
+    Fault, Forked, Input, Opened, Record, RunEnded, RunOutcome, RunStarted, Squashed, Stepped, TaskDone, TaskFailed,
 };
 pub use report::{NodeCost, Report};
 pub(crate) use scope::{Scope, TaskStatus, Written};

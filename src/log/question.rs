@@ -21,6 +21,21 @@ pub enum QuestionKind {
     Doubt(EffectId),
 }
 
+/// What becomes of a question whose deadline has passed without an answer. To expire is never to be refused: the log has a record of its own for it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum OnExpiry {
+    /// The question is closed and the thread suspended, for somebody to look at. When it is resumed the question is asked anew.
+    #[default]
+    Suspend,
+    /// This stands in the place of an answer. To an approval it can only be a refusal: no deadline ever approves anything.
+    Answer(Value),
+    /// The question is closed and the thread goes on without an answer: by the `expired` edges of a question node, with an error for which
+    /// [`NodeError::is_expired`](crate::NodeError::is_expired) holds inside a node.
+    GoOn,
+}
+
 /// A question that a thread asks a person.
 ///
 /// Everything a program needs to show it and to check an answer is in here; the graph is not needed.
@@ -44,9 +59,18 @@ pub struct Question {
     pub show: Option<Value>,
     /// JSON Schema of the answer.
     pub schema: Value,
-    /// When it should be answered.
+    /// Who may answer, in the words of the program that asks. The engine keeps it and does not check it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub assignee: Option<String>,
+    /// Until when it can be answered.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
+    /// When somebody should be reminded, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reminders: Vec<Timestamp>,
+    /// What becomes of it when the deadline has passed.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub on_expiry: OnExpiry,
     /// When it was asked.
     pub asked_at: Timestamp,
 }
@@ -56,6 +80,15 @@ impl Question {
     pub fn is_doubt(&self) -> bool {
         matches!(self.kind, QuestionKind::Doubt(_))
     }
+
+    /// Whether its deadline has passed at that time: it can no longer be answered, and expires when the thread is continued.
+    pub fn is_overdue(&self, now: Timestamp) -> bool {
+        self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+}
+
+fn is_default(on_expiry: &OnExpiry) -> bool {
+    *on_expiry == OnExpiry::default()
 }
 
 /// A question before it is asked: what a node or a question node says.
@@ -67,7 +100,10 @@ pub(crate) struct QuestionSpec {
     pub(crate) text: String,
     pub(crate) show: Option<Value>,
     pub(crate) schema: Value,
+    pub(crate) assignee: Option<String>,
     pub(crate) deadline_ms: Option<u64>,
+    pub(crate) reminders_ms: Vec<u64>,
+    pub(crate) on_expiry: OnExpiry,
 }
 
 impl QuestionSpec {
@@ -81,7 +117,10 @@ impl QuestionSpec {
             text: self.text,
             show: self.show,
             schema: self.schema,
+            assignee: self.assignee,
             deadline: self.deadline_ms.map(|ms| now.plus_ms(ms)),
+            reminders: self.reminders_ms.into_iter().map(|ms| now.plus_ms(ms)).collect(),
+            on_expiry: self.on_expiry,
             asked_at: now,
         }
     }

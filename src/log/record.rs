@@ -8,7 +8,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
-use super::question::Question;
+use super::question::{OnExpiry, Question};
 use super::scope::Written;
 use super::upgraded::{InnerSchema, Upgraded};
 use crate::clock::Timestamp;
@@ -41,6 +41,8 @@ pub enum Record {
     Answered(Box<Answered>),
     /// Questions were closed without an answer.
     Closed(Box<Closed>),
+    /// A question was not answered in time.
+    Expired(Box<Expired>),
     /// An effect that must not happen twice is about to be performed.
     EffectStarted(Box<EffectStarted>),
     /// An effect was performed.
@@ -176,7 +178,8 @@ pub struct TaskDone {
     /// Where it leads, if the node itself said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub goto: Option<Vec<Target>>,
-    /// Whether it is the result of the node's error handler: the node's edges are not taken then.
+    /// Whether it stands in the place of the node's own result, whose edges are not taken then: it is that of the node's error handler, or the
+    /// question that the node asks has expired.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub handled: bool,
     /// Whether it speaks to the graph outside: changes and targets are that one's, and the subgraph ends here.
@@ -249,6 +252,17 @@ pub struct Closed {
     /// Why.
     pub why: CloseReason,
     /// When.
+    pub at: Timestamp,
+}
+
+/// See [`Record::Expired`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Expired {
+    /// The question.
+    pub question: QuestionId,
+    /// What became of it.
+    pub then: OnExpiry,
+    /// When that was noticed; the deadline stands with the question.
     pub at: Timestamp,
 }
 

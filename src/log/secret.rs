@@ -68,6 +68,7 @@ impl<'w, E> Walk<'w, E> {
             | Record::Asked(_)
             | Record::Answered(_)
             | Record::Closed(_)
+            | Record::Expired(_)
             | Record::EffectStarted(_)
             | Record::EffectDone(_)
             | Record::EffectFailed(_)

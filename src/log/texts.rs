@@ -126,6 +126,7 @@ impl SecretTexts {
             | Record::TaskDone(_)
             | Record::Answered(_)
             | Record::Closed(_)
+            | Record::Expired(_)
             | Record::EffectStarted(_)
             | Record::EffectDone(_)
             | Record::Stepped(_)

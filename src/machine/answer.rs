@@ -1,14 +1,21 @@
 //! Checks an answer before it is accepted.
 
+use jsonschema::ValidationError;
+use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 
-use super::Machine;
-use crate::id::QuestionId;
-use crate::log::{Question, QuestionKind};
+use super::{Env, Live, Machine, Motion, Step};
+use crate::clock::Timestamp;
+use crate::error::shortened;
+use crate::id::{QuestionId, TaskId};
+use crate::log::{Answered, Durability, Expired, OnExpiry, QuestionKind, QuestionSpec, Record};
 use crate::state::{DEPTH_MAX, is_within_depth};
 
+/// How many reasons an error gives in one place.
+const REASONS_MAX: usize = 3;
+
 /// An answer that is about to be recorded.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct GivenAnswer {
     pub(crate) question: QuestionId,
     pub(crate) value: Value,
@@ -20,51 +27,143 @@ pub(crate) struct GivenAnswer {
 pub(crate) enum AnswerRefusal {
     #[error("question {0} is not open on this thread")]
     NotOpen(QuestionId),
+    #[error(
+        "question {id} (\"{question}\") could be answered until {deadline} ms; resume the thread, and it goes on as the question says"
+    )]
+    Overdue { id: QuestionId, question: String, deadline: u64 },
     #[error("question {0} is answered twice in one call; give one answer")]
     Twice(QuestionId),
     #[error("the answer does not fit question \"{question}\": {what}; the question stays open")]
     Misfit { question: String, what: String },
 }
 
+impl GivenAnswer {
+    /// Refuses what must not even be copied: everything that goes through a value takes room on the stack for its depth.
+    pub(crate) fn check_depth(&self) -> Result<(), AnswerRefusal> {
+        let what = || format!("it is nested deeper than {DEPTH_MAX} levels");
+        let refusal = || AnswerRefusal::Misfit { question: self.question.to_string(), what: what() };
+        if is_within_depth(&self.value) { Ok(()) } else { Err(refusal()) }
+    }
+}
+
 impl Machine {
     /// Checks answers that are to be accepted together, or not at all.
-    pub(crate) fn check_answers(&self, answers: &[GivenAnswer]) -> Result<(), AnswerRefusal> {
+    pub(crate) fn check_answers(&self, answers: &[GivenAnswer], now: Timestamp) -> Result<(), AnswerRefusal> {
         for (place, answer) in answers.iter().enumerate() {
             if answers[..place].iter().any(|earlier| earlier.question == answer.question) {
                 return Err(AnswerRefusal::Twice(answer.question));
             }
-            self.check_answer(answer)?;
+            answer.check_depth()?;
+            self.check_answer(answer, now)?;
         }
         Ok(())
     }
 
-    fn check_answer(&self, answer: &GivenAnswer) -> Result<(), AnswerRefusal> {
+    fn check_answer(&self, answer: &GivenAnswer, now: Timestamp) -> Result<(), AnswerRefusal> {
         let Some(question) = self.folded.facts.question(answer.question) else {
             return Err(AnswerRefusal::NotOpen(answer.question));
         };
-        fits(question, &answer.value).map_err(|what| AnswerRefusal::Misfit { question: question.text.clone(), what })
+        if let Some(Timestamp(deadline)) = question.deadline.filter(|_| question.is_overdue(now)) {
+            return Err(AnswerRefusal::Overdue { id: question.id, question: shortened(&question.text), deadline });
+        }
+        fits(&question.kind, &question.schema, &answer.value)
+            .map_err(|what| AnswerRefusal::Misfit { question: shortened(&question.text), what })
+    }
+
+    /// Takes in answers while the run goes on: who asked goes on with it. `None`: this run cannot take any.
+    pub(crate) fn answer(&mut self, answers: Vec<GivenAnswer>, env: &Env<'_>) -> Step<Option<Result<(), AnswerRefusal>>> {
+        // What such a run has asked is stored only when it ends.
+        if self.ended || self.stopping || self.durability == Durability::Exit {
+            return Ok(None);
+        }
+        if let Err(refusal) = self.check_answers(&answers, env.now) {
+            return Ok(Some(Err(refusal)));
+        }
+        let asked = |answer: &GivenAnswer| self.folded.facts.question(answer.question).map(|question| question.task.clone());
+        let tasks: Vec<TaskId> = answers.iter().filter_map(asked).collect();
+        self.record_answers(answers, env)?;
+        tasks.into_iter().try_for_each(|task| self.wake(task, env))?;
+        Ok(Some(Ok(())))
+    }
+
+    pub(super) fn record_answers(&mut self, answers: Vec<GivenAnswer>, env: &Env<'_>) -> Step {
+        answers.into_iter().try_for_each(|GivenAnswer { question, value, by }| {
+            self.record(Record::Answered(Box::new(Answered { question, value, by, at: env.now })))
+        })
+    }
+
+    /// A task that paused for an answer may go on, and so may those that wait for the graph it is in.
+    fn wake(&mut self, task: TaskId, env: &Env<'_>) -> Step {
+        let mut next = Some(task);
+        while let Some(task) = next.take() {
+            let Some((scope, index)) = self.folded.find(&task) else { return Ok(()) };
+            let (path, caller) = (scope.path.clone(), scope.facts.caller.clone());
+            let waits = self.folded.waits(&task);
+            let paused = |motion: &&mut Motion| motion.tasks.get(index) == Some(&Live::Paused);
+            match self.motion_mut(&path) {
+                Some(motion) => {
+                    if let Some(motion) = Some(motion).filter(paused).filter(|_| !waits) {
+                        motion.tasks[index] = Live::Idle;
+                        motion.ready.push_back(index);
+                    }
+                    self.proceed(&path, env)?;
+                }
+                // Nothing is at work in there: whoever called the graph calls it again.
+                None => next = caller,
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes the questions whose deadlines have passed, as they say. True if one of them suspends the thread.
+    pub(super) fn expire(&mut self, env: &Env<'_>) -> Step<bool> {
+        let overdue: Vec<_> = self.folded.facts.questions.iter().filter(|q| q.is_overdue(env.now)).cloned().collect();
+        for question in &overdue {
+            let (id, then) = (question.id, question.on_expiry.clone());
+            self.record(Record::Expired(Box::new(Expired { question: id, then, at: env.now })))?;
+        }
+        Ok(overdue.iter().any(|question| question.on_expiry == OnExpiry::Suspend))
     }
 }
 
-fn fits(question: &Question, value: &Value) -> Result<(), String> {
-    if !is_within_depth(value) {
-        return Err(format!("it is nested deeper than {DEPTH_MAX} levels"));
+/// Whether what is to stand in place of an answer could be one.
+pub(crate) fn check_expiry(spec: &QuestionSpec) -> Result<(), String> {
+    let OnExpiry::Answer(value) = &spec.on_expiry else { return Ok(()) };
+    fits(&spec.kind, &spec.schema, value)
+        .map_err(|what| format!("what is to stand for an answer when the question expires does not fit: {what}"))?;
+    if spec.kind == QuestionKind::Approval && value["verdict"] != "reject" {
+        return Err("a deadline cannot approve anything; let the question expire with a refusal, or lead its `expired` edges to a node of their own".to_owned());
     }
-    let validator = jsonschema::validator_for(&question.schema).map_err(|e| format!("its own schema is no JSON Schema: {e}"))?;
-    let wrong: Vec<String> = validator
-        .iter_errors(value)
-        .take(3)
-        .map(|error| {
-            let path = error.instance_path().to_string();
-            if path.is_empty() { error.to_string() } else { format!("at {path}: {error}") }
-        })
-        .collect();
-    match (wrong.is_empty(), &question.kind) {
+    Ok(())
+}
+
+fn fits(kind: &QuestionKind, schema: &Value, value: &Value) -> Result<(), String> {
+    let validator = jsonschema::validator_for(schema).map_err(|e| format!("its own schema is no JSON Schema: {e}"))?;
+    let wrong: Vec<String> = validator.iter_errors(value).take(REASONS_MAX).map(|error| reason(&error)).collect();
+    match (wrong.is_empty(), kind) {
         (true, _) => Ok(()),
         // What a schema of alternatives has to say helps nobody.
-        (false, QuestionKind::Approval) => Err(format!("{value} is not one of {}", approvals(&question.schema))),
+        (false, QuestionKind::Approval) => Err(format!("{} is not one of {}", shortened(&value.to_string()), approvals(schema))),
         (false, _) => Err(wrong.join("; ")),
     }
+}
+
+/// Where a value does not fit, and what of it. Of a choice it says why each of the alternatives is none.
+fn reason(error: &ValidationError<'_>) -> String {
+    let place = match error.instance_path().as_str() {
+        "" => String::new(),
+        path => format!("at {path}: "),
+    };
+    let context = match error.kind() {
+        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => context,
+        _ => return place + &shortened(&error.to_string()),
+    };
+    let ways = context.iter().enumerate().take(REASONS_MAX).map(|(way, errors)| {
+        let errors = errors.iter().take(REASONS_MAX).map(reason).collect::<Vec<_>>().join(", ");
+        format!("({}) {errors}", way + 1)
+    });
+    let more = if context.len() > REASONS_MAX { format!("; and {} more", context.len() - REASONS_MAX) } else { String::new() };
+    format!("{place}it is none of {} alternatives: {}{more}", context.len(), ways.collect::<Vec<_>>().join("; "))
 }
 
 /// What an approval takes, as JSON.

@@ -7,8 +7,7 @@ use super::{Command, Ending, Env, Gone, Machine, RunFailure, Step, answer::Given
 use crate::clock::Timestamp;
 use crate::id::{Path, RunId, StepNumber, TaskId};
 use crate::log::{
-    Answered, CloseReason, Closed, Doubt, Durability, Input, Opened, QuestionKind, Record, RunOutcome, RunStarted, Trigger,
-    inner_schemas,
+    CloseReason, Closed, Doubt, Durability, Input, Opened, QuestionKind, Record, RunOutcome, RunStarted, Trigger, inner_schemas,
 };
 use crate::state::{Change, StateError, check, give_ids};
 
@@ -70,7 +69,7 @@ impl Machine {
             return Ok(Err(refusal));
         }
         if matches!(begin, Begin::Resume)
-            && let Some(ending) = self.nothing_to_do()
+            && let Some(ending) = self.nothing_to_do(env)
         {
             self.commands.push(Command::End(ending));
             return Ok(Ok(()));
@@ -92,13 +91,14 @@ impl Machine {
                 }
             }
             Begin::Resume => {}
-            Begin::Answer(answers) => {
-                for GivenAnswer { question, value, by } in answers {
-                    self.record(Record::Answered(Box::new(Answered { question, value, by, at: env.now })))?;
-                }
-            }
+            Begin::Answer(answers) => self.record_answers(answers, env)?,
         }
+        let suspends = self.expire(env)?;
         self.doubt_what_was_cut_off(env)?;
+        if suspends {
+            self.end(&Path::ROOT, Ending::Expired, env)?;
+            return Ok(Ok(()));
+        }
         if self.folded.root.facts.input.is_some() {
             // The process died before the steps behind the input were stored.
             if let Err(failure) = self.merge_step(&Path::ROOT)? {
@@ -204,12 +204,13 @@ impl Machine {
 
     /// A finished thread, and one that waits in all its tasks, have nothing to do, if the last run ended as that. Behind any other ending a run is made
     /// that only ends: the log has to say what the caller is told.
-    fn nothing_to_do(&self) -> Option<Ending> {
+    fn nothing_to_do(&self, env: &Env<'_>) -> Option<Ending> {
         let ended = self.folded.facts.run.as_ref()?.ended.as_ref()?;
         if self.folded.root.is_finished() {
             return (*ended == RunOutcome::Done).then_some(Ending::Done);
         }
-        let waits = *ended == RunOutcome::Waiting && self.folded.is_stuck(&self.folded.root);
+        let is_overdue = self.folded.facts.questions.iter().any(|question| question.is_overdue(env.now));
+        let waits = *ended == RunOutcome::Waiting && !is_overdue && self.folded.is_stuck(&self.folded.root);
         waits.then(|| Ending::Waiting(self.folded.facts.questions.clone()))
     }
 

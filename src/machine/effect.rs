@@ -8,7 +8,9 @@ use super::{Env, Machine, Place, Step};
 use crate::error::Failure;
 use crate::graph::doubt_schema;
 use crate::id::{EffectId, QuestionId, TaskId};
-use crate::log::{Cost, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted, QuestionKind, QuestionSpec, Record};
+use crate::log::{
+    Cost, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted, OnExpiry, QuestionKind, QuestionSpec, Record,
+};
 
 /// What came of an effect.
 #[derive(Debug)]
@@ -75,7 +77,10 @@ impl Machine {
                 "idempotency_key": effect.idempotency_key(self.folded.facts.id()),
             })),
             schema: doubt_schema(),
+            assignee: None,
             deadline_ms: None,
+            reminders_ms: Vec::new(),
+            on_expiry: OnExpiry::default(),
         };
         let question = spec.ask(QuestionId((env.new_id)()), effect.task.clone(), env.now);
         self.record(Record::EffectDoubted(Box::new(EffectDoubted { effect: effect.clone(), why: why.clone(), at: env.now })))?;

@@ -33,7 +33,7 @@ use crate::log::{
 use crate::state::{Change, StateError, resolve};
 use motion::{Live, Motion};
 
-pub(crate) use answer::{AnswerRefusal, GivenAnswer};
+pub(crate) use answer::{AnswerRefusal, GivenAnswer, check_expiry};
 pub(crate) use begin::{Begin, Limits, Refusal};
 pub(crate) use call::{Call, CallInput, CallOutcome};
 pub(crate) use edit::EditRefusal;
@@ -102,6 +102,8 @@ pub(crate) enum Ending {
     Suspended,
     /// At a breakpoint.
     Paused,
+    /// A question was not answered in time.
+    Expired,
     /// A node of a subgraph spoke to the graph outside.
     Handed {
         changes: Vec<Change>,
@@ -474,7 +476,7 @@ impl Machine {
         let outcome = match &ending {
             Ending::Done | Ending::Handed { .. } => RunOutcome::Done,
             Ending::Waiting(_) => RunOutcome::Waiting,
-            Ending::Suspended | Ending::Paused => RunOutcome::Suspended,
+            Ending::Suspended | Ending::Paused | Ending::Expired => RunOutcome::Suspended,
             Ending::Failed(failure) => RunOutcome::Failed(failure.fault()),
         };
         if let Some(run) = self.folded.facts.run.as_ref().map(|run| run.started.run) {

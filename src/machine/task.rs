@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Command, Env, Live, Machine, Place, Step};
 use crate::error::{Class, Failure, Origin};
-use crate::graph::NodeShape;
+use crate::graph::{EXPIRED, NodeShape};
 use crate::id::{EffectId, NodeName, Path, QuestionId, TaskId};
 use crate::log::{
     AttemptFailed, CloseReason, Closed, Cost, Doubt, QuestionSpec, Record, Target, TaskDone, TaskFailed, TaskStatus,
@@ -65,7 +65,7 @@ impl Machine {
             _ if self.doubt(&task, &why, env)? => self.pause(&task.path, index),
             TaskEnd::Done { .. } if self.doubts_inside(&task) => self.pause(&task.path, index),
             TaskEnd::Done { changes, label, goto, to_parent } => {
-                let handled = self.handling(&task.path, index).is_some();
+                let handled = self.handling(&task.path, index).is_some() || label == Some(EXPIRED);
                 let goto = label.map(|label| self.labelled(&task, label)).or(goto);
                 self.abandon_questions(&task, env)?;
                 self.finish(TaskDone { task, attempt, changes, goto, handled, to_parent, cost })

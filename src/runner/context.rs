@@ -17,7 +17,7 @@ use crate::error::{Failure, NodeError};
 use crate::graph::{Asking, NodeReturn};
 use crate::id::{EffectId, TaskId, ThreadName};
 use crate::log::{Cost, QuestionSpec};
-use crate::machine::{Call, CallOutcome, EffectOutcome, Place, Start};
+use crate::machine::{Call, CallOutcome, EffectOutcome, Place, Start, check_expiry};
 use crate::state::to_value;
 
 /// What a task wants done while it runs.
@@ -290,6 +290,8 @@ impl Context {
 
     /// Asks a person, and waits until they have answered, if need be for days and over restarts.
     ///
+    /// A question that expired with [`OnExpiry::GoOn`](crate::OnExpiry::GoOn) gives an error for which [`NodeError::is_expired`] holds.
+    ///
     /// The node is dropped here once its effects under way have ended. When the answer is there the node runs again from its start, with effects and
     /// earlier answers taken from the log. The n-th use of a key in one node is the n-th question.
     ///
@@ -320,6 +322,9 @@ impl Context {
                     .deterministic()
             });
         }
+        if self.attempt.start.journal.is_expired(&key, occurrence) {
+            return Err(NodeError::expired(&key));
+        }
         self.ask_spec(question.into_parts().spec(key, occurrence)).await
     }
 
@@ -328,7 +333,8 @@ impl Context {
         if self.attempt.start.handling.is_some() { format!("on_error/{key}").into() } else { key.into() }
     }
 
-    pub(crate) async fn ask_spec<T>(&self, spec: QuestionSpec) -> T {
+    pub(crate) async fn ask_spec<T>(&self, spec: QuestionSpec) -> Result<T, NodeError> {
+        check_expiry(&spec).map_err(|what| NodeError::new(what).deterministic())?;
         self.attempt.seal_with(spec);
         pending().await
     }

@@ -16,6 +16,7 @@ use tracing::Instrument;
 
 use super::context::{Attempt, Common, Context, Request};
 use super::dependency::Dependencies;
+use super::desk::{Counter, Handed, Taken};
 use super::error::Error;
 use super::handler::Startable;
 use super::keeper::Keeper;
@@ -87,7 +88,20 @@ impl Turn {
 }
 
 /// Someone who goes on when the records are durable.
-type Waiter = (oneshot::Sender<bool>, bool);
+enum Waiter {
+    Effect(oneshot::Sender<bool>, bool),
+    Answers(oneshot::Sender<Taken>, Taken),
+}
+
+impl Waiter {
+    /// One that is gone needs no answer.
+    fn tell(self) {
+        match self {
+            Self::Effect(reply, allowed) => _ = reply.send(allowed),
+            Self::Answers(reply, taken) => _ = reply.send(taken),
+        }
+    }
+}
 
 pub(crate) struct Driver {
     pub(crate) runnables: Arc<Runnables>,
@@ -127,8 +141,7 @@ impl Driver {
         self.need_secrets()?;
         loop {
             self.commit().await?;
-            // A waiter that is gone needs no answer.
-            waiters.drain(..).for_each(|(reply, allowed)| _ = reply.send(allowed));
+            waiters.drain(..).for_each(Waiter::tell);
             self.machine.take_commands(&mut commands);
             let mut turn = Turn::default();
             for command in commands.drain(..) {
@@ -170,6 +183,7 @@ impl Driver {
             while let Ok(request) = requests.try_recv() {
                 waiters.extend(self.take_request(request)?);
             }
+            self.take_answers(&stop.counter, &mut waiters)?;
             turn.ended.into_iter().try_for_each(|ended| self.take(Ok(ended)))?;
             while let Some(ended) = tasks.try_join_next() {
                 self.take(ended)?;
@@ -186,9 +200,11 @@ impl Driver {
         tasks: &mut JoinSet<Happened>,
         waiters: &mut Vec<Waiter>,
     ) -> Result<Option<Stop>, Error> {
+        let desk = stop.desk();
         tokio::select! {
             biased;
             told = stop.next() => return Ok(told),
+            () = desk.arrived() => {}
             Some(request) = requests.recv() => waiters.extend(self.take_request(request)?),
             Some(ended) = tasks.join_next() => self.take(ended)?,
         }
@@ -299,7 +315,7 @@ impl Driver {
                     None => machine.effect_starts(&place, effect, attempt, env),
                     Some(outcome) => machine.effect_ended(&place, effect, outcome),
                 })?;
-                Ok(Some((reply, allowed)))
+                Ok(Some(Waiter::Effect(reply, allowed)))
             }
             Request::Call { call, reply } => {
                 match self.with_env(|machine, env| machine.call_starts(call, env))? {
@@ -310,6 +326,16 @@ impl Driver {
                 Ok(None)
             }
         }
+    }
+
+    /// Answers that came in while the run goes on.
+    fn take_answers(&mut self, Counter(desk): &Counter, waiters: &mut Vec<Waiter>) -> Result<(), Error> {
+        for Handed { answers, reply } in desk.take() {
+            // Who is not answered comes again when the run has ended.
+            let taken = self.with_env(|machine, env| machine.answer(answers, env))?;
+            waiters.extend(taken.map(|taken| Waiter::Answers(reply, taken)));
+        }
+        Ok(())
     }
 
     /// Appends what the machine has recorded: one append, one truth.

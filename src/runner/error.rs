@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 
 use super::secrets::{SecretPlace, SecretsError};
-use crate::error::{Class, Failure};
+use crate::error::{Class, Failure, Origin, shortened};
 use crate::id::{InvalidThreadName, NodeName, Path, Position, QuestionId, ThreadName};
-use crate::log::{CloseReason, Closed, ExportError, FoldError, Lack, Misshapen, Why};
+use crate::log::{
+    Answered, CloseReason, Closed, Expired, ExportError, Fault, FoldError, Lack, Misshapen, OnExpiry, Question, Why,
+};
 use crate::machine::{AnswerRefusal, EditRefusal, Refusal, RunFailure};
 use crate::state::{StateError, Unfit, ValueError};
 use crate::store::{StoreError, ThreadStatus};
@@ -23,7 +26,7 @@ use crate::store::{StoreError, ThreadStatus};
 /// | `thread-busy`, `thread-moved` | it is running already, here or in another runner; somebody else wrote to it meanwhile | goes on there |
 /// | `thread-unfinished`, `thread-waiting`, `in-doubt`, `input`, `no-steps` | new input is refused | as it was |
 /// | `unknown-message` | a message is to be removed that is not there, by an input, an edit or a node | as it was, or can be resumed |
-/// | `question-unknown`, `question-answered`, `question-closed`, `answer-misfit` | an answer is refused | as it was |
+/// | `question-unknown`, `question-answered`, `question-expired`, `question-closed`, `question-ambiguous`, `not-waiting`, `answer-misfit` | an answer is refused | as it was |
 /// | `edit-node`, `edit-changes`, `no-checkpoint`, `no-subgraph` | an edit, a fork or a look inside is refused | as it was |
 /// | `node-failed`, `update-refused`, `goto`, `no-parent`, `route`, `join-starved`, `merge-conflict`, `merge-function` | a run failed | can be resumed |
 /// | `step-limit` | the limit of steps is used up | can be resumed |
@@ -85,8 +88,16 @@ enum Kind {
     Refused { thread: ThreadName, refusal: Refusal },
     #[error("thread \"{thread}\": {refusal}")]
     Answer { thread: ThreadName, refusal: AnswerRefusal },
+    #[error("thread \"{thread}\" waits for several answers, so say which question is meant: {open}")]
+    Ambiguous { thread: ThreadName, open: String },
+    #[error("thread \"{thread}\" waits for no answer; its state tells what it is doing")]
+    NotWaiting { thread: ThreadName },
+    #[error("thread \"{thread}\": {}", .fault.text)]
+    FailedElsewhere { thread: ThreadName, fault: Fault },
     #[error("thread \"{thread}\": question {question} was closed at {at} ms by {by} with {value}; it is answered once")]
     Answered { thread: ThreadName, question: QuestionId, at: u64, by: String, value: String },
+    #[error("thread \"{thread}\": question {question} expired without an answer, which was noticed at {at} ms: {then}")]
+    Expired { thread: ThreadName, question: QuestionId, at: u64, then: &'static str },
     #[error("thread \"{thread}\": question {question} was closed at {at} ms without an answer: {why}")]
     Closed { thread: ThreadName, question: QuestionId, at: u64, why: &'static str },
     #[error("thread \"{thread}\": {refusal}")]
@@ -218,9 +229,23 @@ impl Error {
         Self::of(Kind::Answer { thread: thread.clone(), refusal })
     }
 
-    pub(crate) fn answered(thread: &ThreadName, question: QuestionId, at: u64, by: Option<&str>, value: String) -> Self {
-        let by = by.unwrap_or("somebody").to_owned();
-        Self::of(Kind::Answered { thread: thread.clone(), question, at, by, value })
+    pub(crate) fn answered(thread: &ThreadName, answered: &Answered) -> Self {
+        let Answered { question, value, by, at } = answered;
+        let (by, value) = (by.as_deref().unwrap_or("somebody").to_owned(), shortened(&value.to_string()));
+        Self::of(Kind::Answered { thread: thread.clone(), question: *question, at: at.0, by, value })
+    }
+
+    pub(crate) fn ambiguous(thread: &ThreadName, open: &[Arc<Question>]) -> Self {
+        let open = open.iter().map(|question| format!("\"{}\" ({})", shortened(&question.text), question.id)).collect::<Vec<_>>();
+        Self::of(Kind::Ambiguous { thread: thread.clone(), open: open.join(", ") })
+    }
+
+    pub(crate) fn not_waiting(thread: &ThreadName) -> Self {
+        Self::of(Kind::NotWaiting { thread: thread.clone() })
+    }
+
+    pub(crate) fn failed_elsewhere(thread: &ThreadName, fault: Fault) -> Self {
+        Self::of(Kind::FailedElsewhere { thread: thread.clone(), fault })
     }
 
     pub(crate) fn closed(thread: &ThreadName, question: QuestionId, closed: &Closed) -> Self {
@@ -229,6 +254,15 @@ impl Error {
             CloseReason::Abandoned => "the node that waited for it went on without it",
         };
         Self::of(Kind::Closed { thread: thread.clone(), question, at: closed.at.0, why })
+    }
+
+    pub(crate) fn expired(thread: &ThreadName, expired: &Expired) -> Self {
+        let then = match expired.then {
+            OnExpiry::Suspend => "the thread is suspended, and asks anew when it is resumed",
+            OnExpiry::Answer(_) => "the answer that the question had for this case was taken",
+            OnExpiry::GoOn => "the thread went on without one",
+        };
+        Self::of(Kind::Expired { thread: thread.clone(), question: expired.question, at: expired.at.0, then })
     }
 
     pub(crate) fn edit(thread: &ThreadName, refusal: EditRefusal) -> Self {
@@ -322,7 +356,11 @@ impl Error {
             },
             Kind::Answer { refusal: AnswerRefusal::NotOpen(_), .. } => "question-unknown",
             Kind::Answer { refusal: AnswerRefusal::Misfit { .. } | AnswerRefusal::Twice(_), .. } => "answer-misfit",
+            Kind::Answer { refusal: AnswerRefusal::Overdue { .. }, .. } | Kind::Expired { .. } => "question-expired",
             Kind::Answered { .. } => "question-answered",
+            Kind::Ambiguous { .. } => "question-ambiguous",
+            Kind::NotWaiting { .. } => "not-waiting",
+            Kind::FailedElsewhere { fault, .. } => Origin::code_of(&fault.code),
             Kind::Closed { .. } => "question-closed",
             Kind::NoCheckpoint { .. } => "no-checkpoint",
             Kind::NoSubgraph { .. } | Kind::ManySubgraphs { .. } | Kind::SubgraphType { .. } => "no-subgraph",
@@ -373,7 +411,15 @@ impl Error {
 
     /// Whether it is about the answer to a question, and the thread is as it was.
     pub fn is_answer_refused(&self) -> bool {
-        matches!(&*self.kind, Kind::Answer { .. } | Kind::Answered { .. } | Kind::Closed { .. })
+        matches!(
+            &*self.kind,
+            Kind::Answer { .. }
+                | Kind::Answered { .. }
+                | Kind::Closed { .. }
+                | Kind::Expired { .. }
+                | Kind::Ambiguous { .. }
+                | Kind::NotWaiting { .. }
+        )
     }
 
     /// Whether trying the same again later may help: the node's failure was transient, or the thread was busy.

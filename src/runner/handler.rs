@@ -11,7 +11,7 @@ use super::context::Context;
 use super::dependency::Dep;
 use crate::error::NodeError;
 use crate::graph::{
-    APPROVED, Handler, IntoNode, IntoReturn, Need, Node, NodeReturn, PayloadType, QuestionNode, REJECTED, Verdict,
+    APPROVED, EXPIRED, Handler, IntoNode, IntoReturn, Need, Node, NodeReturn, PayloadType, QuestionNode, REJECTED, Verdict,
 };
 use crate::state::{Schema, State, StateCell, View};
 
@@ -179,7 +179,10 @@ fn sent_state<S: State>(schema: &Schema, sent: &Value) -> Result<View<S>, NodeEr
 async fn ask<S: State>(node: QuestionNode<S>, state: View<S>, context: Context) -> Result<NodeReturn, NodeError> {
     let attempt = &context.attempt;
     let Some(answer) = attempt.start.journal.answer(context.node(), 0).cloned() else {
-        let spec = node.spec(&state, context.node());
+        if attempt.start.journal.is_expired(context.node(), 0) {
+            return Ok(NodeReturn { label: Some(EXPIRED), ..NodeReturn::default() });
+        }
+        let spec = node.spec(&state, context.node())?;
         return context.ask_spec(spec).await;
     };
     if !node.is_approval {

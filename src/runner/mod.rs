@@ -1,9 +1,11 @@
 //! Who makes it happen: the one loop, tasks, context, effects and streams.
 
+mod answers;
 #[cfg(feature = "testing")]
 mod at_once;
 mod context;
 mod dependency;
+mod desk;
 mod driver;
 mod effect;
 mod error;

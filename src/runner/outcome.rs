@@ -92,6 +92,8 @@ pub enum Suspension {
     Deadline,
     /// The runner shuts down.
     ShutDown,
+    /// A question was not answered in time; resuming asks it anew. See [`OnExpiry::Suspend`](crate::OnExpiry::Suspend).
+    Expired,
 }
 
 impl fmt::Display for Suspension {
@@ -102,6 +104,7 @@ impl fmt::Display for Suspension {
             Self::Cancelled => f.write_str("it was cancelled"),
             Self::Deadline => f.write_str("it took longer than it may"),
             Self::ShutDown => f.write_str("the runner shuts down"),
+            Self::Expired => f.write_str("a question was not answered in time"),
         }
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Sleep, sleep, timeout};
 
+use super::desk::{Counter, Desk};
 use super::outcome::Suspension;
 use crate::clock::Timestamp;
 use crate::id::ThreadName;
@@ -43,6 +44,8 @@ pub(crate) struct Stopped {
     told: watch::Receiver<Option<Stop>>,
     deadline: Option<(Timestamp, Pin<Box<Sleep>>)>,
     is_open: bool,
+    /// Where answers come in.
+    pub(crate) counter: Counter,
 }
 
 impl Stopped {
@@ -50,6 +53,10 @@ impl Stopped {
     pub(crate) fn by(&mut self, deadline: Option<Timestamp>, now: Timestamp) {
         let wait = |at: Timestamp| (at, Box::pin(sleep(Duration::from_millis(at.ms_since(now)))));
         self.deadline = deadline.map(wait);
+    }
+
+    pub(crate) fn desk(&self) -> Arc<Desk> {
+        Arc::clone(&self.counter.0)
     }
 
     /// What it has been told by now. Cheap, and without waiting.
@@ -66,7 +73,7 @@ impl Stopped {
 
     /// The next thing it is told; never comes if there is nothing. Can be dropped and called again.
     pub(crate) async fn next(&mut self) -> Option<Stop> {
-        let Self { told, deadline, is_open } = self;
+        let Self { told, deadline, is_open, counter: _ } = self;
         let changed = async {
             if !*is_open || told.changed().await.is_err() {
                 *is_open = false;
@@ -96,7 +103,7 @@ pub(crate) struct Live {
 #[derive(Debug, Default)]
 struct State {
     /// With a number, so that a run is told from the next one of its thread.
-    runs: HashMap<ThreadName, (u64, Stopper)>,
+    runs: HashMap<ThreadName, (u64, Stopper, Arc<Desk>)>,
     leases: u64,
     is_closed: bool,
 }
@@ -121,22 +128,29 @@ impl Live {
         if state.runs.contains_key(thread) {
             return Err(NoLease::Busy);
         }
-        let claim = at_work.map(|at_work| at_work.claim(thread).ok_or(NoLease::Busy)).transpose()?;
+        let desk = Arc::<Desk>::default();
+        let claim = at_work.map(|at_work| at_work.claim(thread, desk.clone()).ok_or(NoLease::Busy)).transpose()?;
         let (sender, told) = watch::channel(None);
         let stopper = Stopper(sender);
         state.leases += 1;
         let number = state.leases;
-        state.runs.insert(thread.clone(), (number, stopper.clone()));
-        let lease = Lease { live: Arc::clone(self), thread: thread.clone(), stopper, claim };
-        Ok((lease, Stopped { told, deadline: None, is_open: true }))
+        state.runs.insert(thread.clone(), (number, stopper.clone(), Arc::clone(&desk)));
+        let counter = Counter(Arc::clone(&desk));
+        let lease = Lease { live: Arc::clone(self), thread: thread.clone(), stopper, desk, claim };
+        Ok((lease, Stopped { told, deadline: None, is_open: true, counter }))
     }
 
     /// Tells the run of a thread, and gives its number; `None` if there is none.
     pub(crate) fn tell(&self, thread: &ThreadName, stop: Stop) -> Option<u64> {
         let state = self.lock();
-        let (number, run) = state.runs.get(thread)?;
+        let (number, run, _) = state.runs.get(thread)?;
         run.tell(stop);
         Some(*number)
+    }
+
+    /// Where answers to a thread that is at work are handed in.
+    pub(crate) fn desk(&self, thread: &ThreadName) -> Option<Arc<Desk>> {
+        self.lock().runs.get(thread).map(|(_, _, desk)| Arc::clone(desk))
     }
 
     /// Waits until that run of a thread, or all of them, have ended.
@@ -145,7 +159,7 @@ impl Live {
             let ended = self.ended.notified();
             let goes_on = {
                 let state = self.lock();
-                let is_there = |(thread, number)| state.runs.get(thread).is_some_and(|(known, _)| *known == number);
+                let is_there = |(thread, number)| state.runs.get(thread).is_some_and(|(known, ..)| *known == number);
                 run.map_or(!state.runs.is_empty(), is_there)
             };
             if !goes_on {
@@ -160,7 +174,7 @@ impl Live {
         let tell_all = |cuts| {
             let mut state = self.lock();
             state.is_closed = true;
-            state.runs.values().for_each(|(_, run)| run.tell(Stop { why: Suspension::ShutDown, cuts }));
+            state.runs.values().for_each(|(_, run, _)| run.tell(Stop { why: Suspension::ShutDown, cuts }));
             let mut names: Vec<ThreadName> = state.runs.keys().cloned().collect();
             names.sort();
             names
@@ -179,6 +193,7 @@ pub(crate) struct Lease {
     live: Arc<Live>,
     thread: ThreadName,
     pub(crate) stopper: Stopper,
+    pub(crate) desk: Arc<Desk>,
     /// What keeps other runners over the same store away.
     claim: Option<Claim>,
 }
@@ -189,6 +204,7 @@ impl Drop for Lease {
         self.claim = None;
         self.live.lock().runs.remove(&self.thread);
         self.live.ended.notify_waiters();
+        self.desk.free();
     }
 }
 

@@ -19,10 +19,9 @@ use super::outcome::{Checkpoint, Outcome, Suspension, ThreadState};
 use super::spans::{self, Spans};
 use super::stop::{Lease, NoLease, Stop, Stopped, Stopper};
 use super::stream::{Announcer, Events, Told};
-use crate::graph::Answer;
-use crate::id::{InvalidThreadName, NodeName, Path, QuestionId, ThreadName};
-use crate::log::{Durability, Entry, Folded, Question, Record, Report, Snapshot};
-use crate::machine::{Begin, Ending, GivenAnswer, Machine};
+use crate::id::{InvalidThreadName, NodeName, Path, ThreadName};
+use crate::log::{Durability, Entry, Folded, Question, Report, Snapshot};
+use crate::machine::{Begin, Ending, Machine};
 use crate::state::{Change, State, StateKind, Update, Values, View};
 use crate::store::{Reach, Store};
 
@@ -90,37 +89,6 @@ impl<S: State> Thread<S> {
     /// run again; a task that had failed for good has all the attempts of its policy again, one that was cut off has those that were left. A thread that is finished gives its state, and one that waits gives its questions; nothing is recorded then, if that is what its last run ended with.
     pub async fn resume(&self) -> Result<Outcome<S>, Error> {
         self.spawn(Begin::Resume, Announcer::silent())?.wait().await
-    }
-
-    /// Answers a question and continues the thread.
-    ///
-    /// # Errors
-    ///
-    /// A question that is not open (with who answered it, and when), an answer that does not fit its schema: nothing is recorded, and the
-    /// question stays as it was. Whatever fails in the run: the answer is recorded.
-    pub async fn answer(&self, question: QuestionId, answer: impl Into<Answer>) -> Result<Outcome<S>, Error> {
-        self.answer_all([(question, answer)]).await
-    }
-
-    /// Answers several questions at once, and continues the thread: all of the answers are accepted, or none.
-    ///
-    /// # Errors
-    ///
-    /// As [`answer`](Self::answer), for the first one that is wrong; two answers to one question.
-    pub async fn answer_all<A: Into<Answer>>(
-        &self,
-        answers: impl IntoIterator<Item = (QuestionId, A)>,
-    ) -> Result<Outcome<S>, Error> {
-        let begin = given(answers);
-        let Begin::Answer(answers) = &begin else { return self.resume().await };
-        if answers.is_empty() {
-            return self.resume().await;
-        }
-        let questions: Vec<QuestionId> = answers.iter().map(|answer| answer.question).collect();
-        match self.spawn(begin, Announcer::silent())?.wait().await {
-            Err(error) if error.code() == "question-unknown" => Err(self.closed(&questions).await?.unwrap_or(error)),
-            result => result,
-        }
     }
 
     /// Cuts the run of this thread that goes on in this process, and waits until it has ended: tasks stop where they are, effects under way are in
@@ -236,19 +204,6 @@ impl<S: State> Thread<S> {
         Ok(self.store("delete a thread")?.delete(name).await?)
     }
 
-    /// As [`answer`](Self::answer), to be watched. An answer that is refused is the outcome's error.
-    pub fn stream_answer(&self, question: QuestionId, answer: impl Into<Answer>) -> Result<Events<S>, Error> {
-        self.stream_answers([(question, answer)])
-    }
-
-    /// As [`answer_all`](Self::answer_all), to be watched.
-    pub fn stream_answers<A: Into<Answer>>(
-        &self,
-        answers: impl IntoIterator<Item = (QuestionId, A)>,
-    ) -> Result<Events<S>, Error> {
-        self.watch(given(answers))
-    }
-
     fn input(&self, input: impl Into<Update>) -> Result<Begin, Error> {
         Ok(Begin::Input { changes: input.into().into_changes()?, supersede: self.options.supersede || self.options.at.is_some() })
     }
@@ -257,7 +212,7 @@ impl<S: State> Thread<S> {
         self.inner.store.as_ref().ok_or_else(|| Error::no_store(what))
     }
 
-    fn watch(&self, begin: Begin) -> Result<Events<S>, Error> {
+    pub(super) fn watch(&self, begin: Begin) -> Result<Events<S>, Error> {
         let (announcer, told) = Announcer::watched();
         Ok(Events { told, run: self.spawn(begin, announcer)?, modes: None, outermost: false, ended: false, state: PhantomData })
     }
@@ -273,7 +228,7 @@ impl<S: State> Thread<S> {
     }
 
     /// Starts the run as a task of its own.
-    fn spawn(&self, begin: Begin, announcer: Announcer) -> Result<Running<S>, Error> {
+    pub(super) fn spawn(&self, begin: Begin, announcer: Announcer) -> Result<Running<S>, Error> {
         let lacks = self.inner.shape().lacks(&|id| self.dependencies.has(id));
         if let Some((node, what)) = lacks {
             return Err(Error::missing(node, what));
@@ -341,50 +296,35 @@ impl<S: State> Thread<S> {
         driver.keeper.may_block = spawned_may_block();
         driver.go_back(self.options.at, matches!(begin, Begin::Resume))?;
         if let Begin::Answer(answers) = &begin {
-            driver.machine.check_answers(answers).map_err(|refusal| Error::answer(name, refusal))?;
+            driver.machine.check_answers(answers, self.inner.clock.now()).map_err(|refusal| Error::answer(name, refusal))?;
         }
         let now = self.inner.clock.now();
         let limits = self.options.limits(now);
         stopped.by(limits.deadline, now);
+        let desk = stopped.desk();
         let (ending, machine, why) = driver.run(begin, limits, stopped).await?;
+        let suspended = |why| {
+            desk.says_why(Some(why));
+            Ok(Outcome::Suspended(why))
+        };
         match ending {
-            Ending::Done => {
-                let state: View<S> = machine.folded().root.state.view();
-                Ok(Outcome::Done(match &self.inner.shape().output {
-                    Some(fields) => View::new(state.only(&|name| fields.iter().any(|field| field == name))),
-                    None => state,
-                }))
-            }
-            Ending::Paused => Ok(Outcome::Suspended(Suspension::Breakpoint)),
+            Ending::Done => Ok(self.done(machine.folded())),
+            Ending::Paused => suspended(Suspension::Breakpoint),
+            Ending::Expired => suspended(Suspension::Expired),
             Ending::Waiting(questions) => Ok(Outcome::Waiting(questions)),
-            Ending::Suspended | Ending::Handed { .. } => Ok(Outcome::Suspended(why.unwrap_or(Suspension::Dropped))),
+            Ending::Suspended | Ending::Handed { .. } => suspended(why.unwrap_or(Suspension::Dropped)),
             Ending::Failed(failure) => Err(Error::failed(name, failure)),
         }
     }
 
-    /// The error for the first of these questions that is not open any more.
-    async fn closed(&self, questions: &[QuestionId]) -> Result<Option<Error>, Error> {
-        let name = self.name()?;
-        Ok(self.log().await?.into_iter().rev().find_map(|entry| match entry.record {
-            Record::Answered(a) if questions.contains(&a.question) => {
-                Some(Error::answered(name, a.question, a.at.0, a.by.as_deref(), a.value.to_string()))
-            }
-            Record::Closed(closed) => {
-                let question = questions.iter().find(|question| closed.questions.contains(question))?;
-                Some(Error::closed(name, *question, &closed))
-            }
-            _ => None,
-        }))
+    /// The end of a run with nothing left to do.
+    pub(super) fn done(&self, folded: &Folded) -> Outcome<S> {
+        let state: View<S> = folded.root.state.view();
+        Outcome::Done(match &self.inner.shape().output {
+            Some(fields) => View::new(state.only(&|name| fields.iter().any(|field| field == name))),
+            None => state,
+        })
     }
-}
-
-/// A run that begins with answers.
-fn given<A: Into<Answer>>(answers: impl IntoIterator<Item = (QuestionId, A)>) -> Begin {
-    let given = |(question, answer): (QuestionId, A)| {
-        let Answer { value, by } = answer.into();
-        GivenAnswer { question, value, by }
-    };
-    Begin::Answer(answers.into_iter().map(given).collect())
 }
 
 /// A run that goes on in a task of its own, and is told to end when this is dropped.

@@ -1,25 +1,46 @@
 //! Which threads are at work, for runners that share a store.
 
-use std::collections::HashSet;
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::id::ThreadName;
 
+/// How others reach who works on a thread; what that is, is the runner's business.
+type Worker = Arc<dyn Any + Send + Sync>;
+
 /// The threads of a store that are at work in this process. Clones are about the same store.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Default)]
 pub struct AtWork {
     // A plain mutex: it is held for a few instructions and never across an await.
-    threads: Arc<Mutex<HashSet<ThreadName>>>,
+    threads: Arc<Mutex<HashMap<ThreadName, Worker>>>,
 }
 
 impl AtWork {
     /// Claims a thread until the claim is dropped; nothing if it is at work already.
-    pub(crate) fn claim(&self, thread: &ThreadName) -> Option<Claim> {
-        self.lock().insert(thread.clone()).then(|| Claim { at_work: self.clone(), thread: thread.clone() })
+    pub(crate) fn claim(&self, thread: &ThreadName, worker: Worker) -> Option<Claim> {
+        let mut threads = self.lock();
+        if threads.contains_key(thread) {
+            return None;
+        }
+        threads.insert(thread.clone(), worker);
+        Some(Claim { at_work: self.clone(), thread: thread.clone() })
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashSet<ThreadName>> {
+    /// Who works on a thread.
+    pub(crate) fn who(&self, thread: &ThreadName) -> Option<Worker> {
+        self.lock().get(thread).cloned()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<ThreadName, Worker>> {
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for AtWork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.lock().keys()).finish()
     }
 }
 

@@ -1,0 +1,116 @@
+//! Where answers are handed in to a run that goes on, by whichever runner over the same store.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::{Notify, oneshot};
+
+use super::outcome::Suspension;
+use crate::id::ThreadName;
+use crate::machine::{AnswerRefusal, GivenAnswer};
+use crate::store::AtWork;
+
+/// What came of answers that were handed in, once it is durable.
+pub(crate) type Taken = Result<(), AnswerRefusal>;
+
+/// Answers that were handed in, and who waits for what comes of them.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) answers: Vec<GivenAnswer>,
+    pub(crate) reply: oneshot::Sender<Taken>,
+}
+
+/// One for each run.
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    // A plain mutex: never held across an await.
+    state: Mutex<State>,
+    arrived: Notify,
+    over: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    handed: Vec<Handed>,
+    /// Nobody takes anything in any more.
+    is_closed: bool,
+    /// The thread is free again.
+    is_over: bool,
+    why: Option<Suspension>,
+}
+
+impl Desk {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Hands answers in. `None`: the run ended without having looked at them.
+    pub(crate) async fn hand_in(&self, answers: Vec<GivenAnswer>) -> Option<Taken> {
+        let (reply, taken) = oneshot::channel();
+        {
+            let mut state = self.lock();
+            if state.is_closed {
+                return None;
+            }
+            state.handed.push(Handed { answers, reply });
+        }
+        self.arrived.notify_one();
+        taken.await.ok()
+    }
+
+    /// What was handed in since the last call.
+    pub(crate) fn take(&self) -> Vec<Handed> {
+        std::mem::take(&mut self.lock().handed)
+    }
+
+    /// Waits until there is something to take. Can be dropped and called again.
+    pub(crate) async fn arrived(&self) {
+        self.arrived.notified().await;
+    }
+
+    /// Takes nothing in any more: who waits comes again when the thread is free.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.is_closed = true;
+        state.handed.clear();
+    }
+
+    /// Why the run was suspended, if it was.
+    pub(crate) fn says_why(&self, why: Option<Suspension>) {
+        self.lock().why = why;
+    }
+
+    /// The thread is free.
+    pub(crate) fn free(&self) {
+        self.close();
+        self.lock().is_over = true;
+        self.over.notify_waiters();
+    }
+
+    /// Waits until the thread is free. Gives why its run was suspended, if it was.
+    pub(crate) async fn until_free(&self) -> Option<Suspension> {
+        loop {
+            let over = self.over.notified();
+            {
+                let state = self.lock();
+                if state.is_over {
+                    return state.why;
+                }
+            }
+            over.await;
+        }
+    }
+}
+
+/// The other side of the desk: closed when the run ends, however it does.
+pub(crate) struct Counter(pub(crate) Arc<Desk>);
+
+impl Drop for Counter {
+    fn drop(&mut self) {
+        self.0.close();
+    }
+}
+
+/// The desk of the run that holds a thread, if it is known in this process.
+pub(crate) fn elsewhere(at_work: Option<&AtWork>, thread: &ThreadName) -> Option<Arc<Desk>> {
+    at_work.and_then(|at_work| at_work.who(thread)).and_then(|who| who.downcast().ok())
+}
