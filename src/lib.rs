@@ -95,7 +95,7 @@ pub use log::{Durability, OnExpiry, Question, QuestionKind, Target};
 pub use policy::Retry;
 pub use runner::{
     Checked, Checkpoint, Context, Dep, Effect, Error, Event, Events, ForgetSecrets, FromTask, Inside, Keep, Mode, Outcome,
-    Runner, SealSecrets, SecretPlace, Secrets, SecretsError, ShutDown, Suspension, Thread, ThreadState,
+    Performed, Runner, SealSecrets, SecretPlace, Secrets, SecretsError, ShutDown, Suspension, Thread, ThreadState,
 };
 pub use state::{State, StaticState, View};
 

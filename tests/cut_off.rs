@@ -167,7 +167,7 @@ async fn an_answer_cannot_go_back_in_time() {
     let at = history.iter().find(|checkpoint| checkpoint.next[0].as_str() == "first").expect("a checkpoint").position;
     let before = runner.thread("t").log().await.expect("a log").len();
     let error = runner.thread("t").at(at).answer(question, Answer::new(1)).await.expect_err("it was not asked then");
-    assert_eq!(error.code(), "question-unknown", "{error}");
+    assert_eq!(error.code(), "not-waiting", "{error}");
     assert_eq!(runner.thread("t").log().await.expect("a log").len(), before);
     assert_eq!(runner.thread("t").answer(question, Answer::new(1)).await.expect("it runs").done().expect("it ends").total, 1);
 }

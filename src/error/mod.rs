@@ -7,6 +7,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::id::EffectId;
+
 /// What kind of failure an error is. Decided by type, never by text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -133,6 +135,16 @@ impl NodeError {
         self.class
     }
 
+    /// An effect comes back with other arguments than it was started with.
+    pub(crate) fn other_arguments(effect: &EffectId, then: &str, now: &str) -> Self {
+        let error = Self::new(format!(
+            "effect \"{}\" was started with {then}, and the node now comes with {now}; arguments and the order of effects must depend on nothing but \
+             the state and earlier results",
+            effect.key
+        ));
+        Self { class: Class::Deterministic, origin: Origin::EffectArguments, ..error }
+    }
+
     /// A question that nobody answered in time.
     pub(crate) fn expired(key: &str) -> Self {
         let error = Self::new(format!("nobody answered \"{key}\" before its deadline"));
@@ -243,10 +255,12 @@ pub enum Origin {
     Starved,
     /// A question that the node asked was not answered in time.
     Expired,
+    /// An effect came back with other arguments.
+    EffectArguments,
 }
 
 impl Origin {
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 14] = [
         Self::Node,
         Self::Panic,
         Self::Timeout,
@@ -260,6 +274,7 @@ impl Origin {
         Self::Route,
         Self::Starved,
         Self::Expired,
+        Self::EffectArguments,
     ];
 
     /// The code that was recorded, as one that stays.
@@ -281,6 +296,7 @@ impl Origin {
             Self::Route => "route",
             Self::Starved => "join-starved",
             Self::Expired => "question-expired",
+            Self::EffectArguments => "effect-arguments",
             Self::Node | Self::Panic | Self::Timeout => "node-failed",
         }
     }

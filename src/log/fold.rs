@@ -7,9 +7,11 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::journal::{self, EffectStatus, Journal, JournalEffect};
 use super::question::{OnExpiry, Question, QuestionKind};
 use super::record::{Expired, Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped};
 use super::scope::{Scope, Task, TaskStatus};
+use super::terms::{EffectTerms, InDoubt};
 use crate::id::{BranchId, EffectId, Path, Position, QuestionId, TaskId};
 use crate::state::{StateError, StateKind};
 
@@ -29,47 +31,6 @@ pub enum FoldError {
     State(#[from] StateError),
 }
 
-/// How an effect of an open task stands.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum EffectStatus {
-    /// Started, without a certain outcome.
-    Started,
-    /// Performed, with this result.
-    Done(Value),
-}
-
-/// What a node that runs again must not do again.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub(crate) struct Journal {
-    pub(crate) effects: Vec<(Arc<str>, u32, EffectStatus)>,
-    pub(crate) answers: Vec<(Arc<str>, u32, Value)>,
-    /// Questions that expired, and that the node goes on without.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub(crate) expired: Vec<(Arc<str>, u32)>,
-}
-
-impl Journal {
-    pub(crate) fn effect(&self, key: &str, occurrence: u32) -> Option<&EffectStatus> {
-        self.effects.iter().find(|(k, n, _)| &**k == key && *n == occurrence).map(|(_, _, status)| status)
-    }
-
-    pub(crate) fn answer(&self, key: &str, occurrence: u32) -> Option<&Value> {
-        self.answers.iter().find(|(k, n, _)| &**k == key && *n == occurrence).map(|(_, _, value)| value)
-    }
-
-    pub(crate) fn is_expired(&self, key: &str, occurrence: u32) -> bool {
-        self.expired.iter().any(|(k, n)| &**k == key && *n == occurrence)
-    }
-
-    fn set_effect(&mut self, effect: &EffectId, status: Option<EffectStatus>) {
-        self.effects.retain(|(key, n, _)| (key, n) != (&effect.key, &effect.occurrence));
-        if let Some(status) = status {
-            self.effects.push((effect.key.clone(), effect.occurrence, status));
-        }
-    }
-}
-
 /// The run that is going on, or the last one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct RunHead {
@@ -86,7 +47,7 @@ pub(crate) struct Facts {
     pub(crate) branch: BranchId,
     pub(crate) questions: Vec<Arc<Question>>,
     /// Effects and answers of tasks that are not merged yet.
-    #[serde(with = "journal_list")]
+    #[serde(with = "journal::list")]
     pub(crate) journals: HashMap<TaskId, Journal>,
     pub(crate) run: Option<RunHead>,
     /// Steps made in the life of the thread, those of subgraphs included.
@@ -107,12 +68,16 @@ impl Facts {
     }
 
     /// Effects of a task that were started and have no certain outcome, other than those a question is open about.
-    pub(crate) fn doubtful(&self, task: &TaskId) -> Vec<EffectId> {
+    pub(crate) fn doubtful(&self, task: &TaskId) -> Vec<(EffectId, InDoubt)> {
         let Some(journal) = self.journals.get(task) else { return Vec::new() };
-        let started = journal.effects.iter().filter(|(_, _, status)| *status == EffectStatus::Started);
+        let started = journal.effects.iter().filter(|effect| effect.status == EffectStatus::Started);
+        let asked = |effect: &EffectId| self.questions.iter().any(|q| q.kind == QuestionKind::Doubt(effect.clone()));
         started
-            .map(|(key, occurrence, _)| EffectId { task: task.clone(), key: key.clone(), occurrence: *occurrence })
-            .filter(|effect| !self.questions.iter().any(|q| q.kind == QuestionKind::Doubt(effect.clone())))
+            .map(|effect| {
+                let id = EffectId { task: task.clone(), key: effect.key.clone(), occurrence: effect.occurrence };
+                (id, effect.terms.in_doubt)
+            })
+            .filter(|(effect, _)| !asked(effect))
             .collect()
     }
 
@@ -123,8 +88,24 @@ impl Facts {
         }
     }
 
-    fn set_effect(&mut self, effect: &EffectId, status: Option<EffectStatus>) {
-        self.journals.entry(effect.task.clone()).or_default().set_effect(effect, status);
+    fn journal(&mut self, task: &TaskId) -> &mut Journal {
+        self.journals.entry(task.clone()).or_default()
+    }
+
+    /// How an effect stands from now on; `None` if it is certain that it was not performed.
+    fn set_effect(&mut self, effect: &EffectId, status: Option<EffectStatus>) -> Option<&mut JournalEffect> {
+        let journal = self.journal(&effect.task);
+        let Some(status) = status else {
+            journal.drop_effect(&effect.key, effect.occurrence);
+            return None;
+        };
+        Some(journal.set_effect(&effect.key, effect.occurrence, status))
+    }
+
+    fn start_effect(&mut self, effect: &EffectId, status: EffectStatus, terms: Option<&EffectTerms>) {
+        if let (Some(known), Some(terms)) = (self.set_effect(effect, Some(status)), terms) {
+            known.terms = terms.clone();
+        }
     }
 
     fn close(&mut self, id: QuestionId, what: &'static str) -> Result<Arc<Question>, FoldError> {
@@ -135,7 +116,7 @@ impl Facts {
     fn expire(&mut self, expired: &Expired) -> Result<(), FoldError> {
         let question = self.close(expired.question, "expired")?;
         let (key, occurrence) = (question.key.clone(), question.occurrence);
-        let journal = self.journals.entry(question.task.clone()).or_default();
+        let journal = self.journal(&question.task);
         match &expired.then {
             OnExpiry::Answer(value) => journal.answers.push((key, occurrence, value.clone())),
             OnExpiry::GoOn => journal.expired.push((key, occurrence)),
@@ -150,10 +131,10 @@ impl Facts {
             QuestionKind::Doubt(effect) => {
                 let performed = value.get("performed").and_then(Value::as_bool).unwrap_or(false);
                 let result = value.get("result").cloned().unwrap_or(Value::Null);
-                self.set_effect(effect, performed.then_some(EffectStatus::Done(result)));
+                _ = self.set_effect(effect, performed.then_some(EffectStatus::Done(result)));
             }
             _ => {
-                let journal = self.journals.entry(question.task.clone()).or_default();
+                let journal = self.journal(&question.task);
                 journal.answers.push((question.key.clone(), question.occurrence, value.clone()));
             }
         }
@@ -288,10 +269,15 @@ impl Folded {
             Record::Answered(answered) => facts.answer(answered.question, &answered.value)?,
             Record::Expired(expired) => facts.expire(expired)?,
             Record::Closed(closed) => facts.questions.retain(|q| !closed.questions.contains(&q.id)),
-            Record::EffectStarted(started) => facts.set_effect(&started.effect, Some(EffectStatus::Started)),
-            Record::EffectDone(done) => facts.set_effect(&done.effect, Some(EffectStatus::Done(done.result.clone()))),
-            Record::EffectFailed(failed) => facts.set_effect(&failed.effect, None),
-            Record::EffectDoubted(doubted) => facts.set_effect(&doubted.effect, Some(EffectStatus::Started)),
+            Record::EffectStarted(started) => {
+                facts.start_effect(&started.effect, EffectStatus::Started, Some(&started.terms));
+            }
+            Record::EffectDone(done) => {
+                facts.start_effect(&done.effect, EffectStatus::Done(done.result.clone()), done.terms.as_ref());
+            }
+            Record::EffectFailed(failed) => _ = facts.set_effect(&failed.effect, None),
+            Record::EffectDoubted(doubted) => _ = facts.set_effect(&doubted.effect, Some(EffectStatus::Started)),
+            Record::Marked(marked) => facts.journal(&marked.task).set_mark(&marked.key, &marked.value),
             Record::Stepped(stepped) => {
                 if stepped.as_node.is_some() {
                     self.give_up(&stepped.path);
@@ -425,21 +411,5 @@ impl Folded {
         let misplaced = FoldError::Misplaced { position: self.facts.next, what };
         let Some((_, index)) = self.find(task) else { return Err(misplaced) };
         self.scope_mut(&task.path).map(|scope| &mut scope.facts.tasks[index]).ok_or(misplaced)
-    }
-}
-
-/// Maps whose keys are no texts are stored as lists of pairs.
-mod journal_list {
-    use super::{HashMap, Journal, TaskId};
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    pub(super) fn serialize<S: Serializer>(map: &HashMap<TaskId, Journal>, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut pairs: Vec<_> = map.iter().collect();
-        pairs.sort_by(|a, b| a.0.cmp(b.0));
-        serializer.collect_seq(pairs)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<HashMap<TaskId, Journal>, D::Error> {
-        Ok(Vec::<(TaskId, Journal)>::deserialize(deserializer)?.into_iter().collect())
     }
 }

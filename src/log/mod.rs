@@ -9,6 +9,7 @@ pub(crate) mod fold;
 #[cfg(test)]
 mod fuzz;
 mod history;
+mod journal;
 mod lacks;
 pub(crate) mod large;
 mod line;
@@ -20,6 +21,7 @@ mod scope;
 mod secret;
 mod snapshot;
 mod squash;
+mod terms;
 mod texts;
 mod upgraded;
 
@@ -30,9 +32,10 @@ pub use codec::{CodecError, RECORD_VERSION};
 pub use export::ExportError;
 pub(crate) use export::Exported;
 pub use fold::FoldError;
-pub(crate) use fold::{EffectStatus, Folded, Journal};
+pub(crate) use fold::Folded;
 pub use history::TaskState;
 pub(crate) use history::{Seen, history};
+pub(crate) use journal::{EffectStatus, Journal};
 pub(crate) use lacks::Lack;
 pub(crate) use line::{cut, fold_line};
 pub use parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
@@ -40,7 +43,7 @@ pub(crate) use question::QuestionSpec;
 pub use question::{OnExpiry, Question, QuestionKind};
 pub use record::{
     Answered, AttemptFailed, CloseReason, Closed, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted, Entry, Expired,
-    Fault, Forked, Input, Opened, Record, RunEnded, RunOutcome, RunStarted, Squashed, Stepped, TaskDone, TaskFailed,
+    Fault, Forked, Input, Marked, Opened, Record, RunEnded, RunOutcome, RunStarted, Squashed, Stepped, TaskDone, TaskFailed,
 };
 pub use report::{NodeCost, Report};
 pub(crate) use scope::{Scope, TaskStatus, Written};
@@ -48,6 +51,7 @@ pub(crate) use secret::Walk;
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::SnapshotMeter;
 pub(crate) use squash::{is_kept_back, squash};
+pub use terms::{Arguments, EffectTerms, InDoubt};
 pub(crate) use texts::{SecretTexts, tells};
 pub use upgraded::{InnerSchema, Upgraded, UpgradedState};
 pub(crate) use upgraded::{Misshapen, Why, inner_schemas};

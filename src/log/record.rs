@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
 use super::question::{OnExpiry, Question};
 use super::scope::Written;
+use super::terms::EffectTerms;
 use super::upgraded::{InnerSchema, Upgraded};
 use crate::clock::Timestamp;
 use crate::error::Failure;
@@ -51,6 +52,8 @@ pub enum Record {
     EffectFailed(Box<EffectFailed>),
     /// Whether an effect was performed is not known.
     EffectDoubted(Box<EffectDoubted>),
+    /// A node says how far it has come.
+    Marked(Box<Marked>),
     /// A step was merged: a checkpoint.
     Stepped(Box<Stepped>),
     /// The thread goes on from an earlier checkpoint, in a new line of history.
@@ -273,6 +276,9 @@ pub struct EffectStarted {
     pub effect: EffectId,
     /// The attempt of the task, from 1.
     pub attempt: u32,
+    /// What it said of itself.
+    #[serde(default, skip_serializing_if = "EffectTerms::is_plain")]
+    pub terms: EffectTerms,
     /// When.
     pub at: Timestamp,
 }
@@ -284,6 +290,12 @@ pub struct EffectDone {
     pub effect: EffectId,
     /// What it gave.
     pub result: Value,
+    /// What it said of itself, if it was not started on record: a repeatable one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<EffectTerms>,
+    /// Whether a check found that it had been performed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub found: bool,
     /// What it cost.
     pub cost: Cost,
 }
@@ -333,6 +345,19 @@ pub struct EffectDoubted {
     pub effect: EffectId,
     /// Why.
     pub why: Doubt,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// See [`Record::Marked`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Marked {
+    /// The task.
+    pub task: TaskId,
+    /// What the node calls it.
+    pub key: Arc<str>,
+    /// How far it has come.
+    pub value: Value,
     /// When.
     pub at: Timestamp,
 }

@@ -73,6 +73,7 @@ impl<'w, E> Walk<'w, E> {
             | Record::EffectDone(_)
             | Record::EffectFailed(_)
             | Record::EffectDoubted(_)
+            | Record::Marked(_)
             | Record::Forked(_)
             | Record::RunEnded(_) => Ok(()),
         }

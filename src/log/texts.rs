@@ -129,6 +129,7 @@ impl SecretTexts {
             | Record::Expired(_)
             | Record::EffectStarted(_)
             | Record::EffectDone(_)
+            | Record::Marked(_)
             | Record::Stepped(_)
             | Record::Upgraded(_)
             | Record::Forked(_) => {}

@@ -177,7 +177,7 @@ impl Machine {
     pub(super) fn in_doubt(&self) -> Option<(String, String)> {
         let facts = &self.folded.facts;
         let mut effects: Vec<String> =
-            facts.journals.keys().flat_map(|task| facts.doubtful(task)).map(|e| e.to_string()).collect();
+            facts.journals.keys().flat_map(|task| facts.doubtful(task)).map(|(effect, _)| effect.to_string()).collect();
         effects.sort();
         let mut questions = Vec::new();
         for question in &facts.questions {
@@ -187,7 +187,7 @@ impl Machine {
             }
         }
         if questions.is_empty() {
-            questions.push("resume the thread, and it asks".to_owned());
+            questions.push("resume the thread, and it asks or finds out".to_owned());
         }
         (!effects.is_empty()).then(|| (effects.join(", "), questions.join(", ")))
     }
@@ -252,6 +252,6 @@ impl Machine {
         // Also effects of steps that were never stored.
         let mut tasks: Vec<TaskId> = self.folded.facts.journals.keys().cloned().collect();
         tasks.sort();
-        self.doubt_all(&tasks, &Doubt::Interrupted, env).map(|_| ())
+        self.doubt_all(&tasks, &Doubt::Interrupted, true, env).map(|_| ())
     }
 }

@@ -9,41 +9,62 @@ use crate::error::Failure;
 use crate::graph::doubt_schema;
 use crate::id::{EffectId, QuestionId, TaskId};
 use crate::log::{
-    Cost, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted, OnExpiry, QuestionKind, QuestionSpec, Record,
+    Cost, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted, EffectTerms, InDoubt, Marked, OnExpiry, QuestionKind,
+    QuestionSpec, Record,
 };
 
-/// What came of an effect.
+/// What a task wants recorded before it goes on.
 #[derive(Debug)]
-pub(crate) enum EffectOutcome {
-    Done { result: Value, cost: Cost },
-    NotPerformed(Failure),
+pub(crate) enum Note {
+    /// An effect that must not happen twice is about to be performed.
+    Starts {
+        effect: EffectId,
+        attempt: u32,
+        terms: EffectTerms,
+    },
+    Done {
+        effect: EffectId,
+        result: Value,
+        cost: Cost,
+        terms: Option<EffectTerms>,
+        found: bool,
+    },
+    NotPerformed {
+        effect: EffectId,
+        failure: Failure,
+    },
+    /// How far the node has come.
+    Mark {
+        key: Arc<str>,
+        value: Value,
+    },
 }
 
 impl Machine {
-    /// An effect that must not happen twice is about to be performed. False: the attempt is over and may not.
-    pub(crate) fn effect_starts(&mut self, place: &Place, effect: EffectId, attempt: u32, env: &Env<'_>) -> Step<bool> {
-        if self.current(place).is_none_or(|task| task != effect.task) {
-            return Ok(false);
-        }
-        self.record(Record::EffectStarted(Box::new(EffectStarted { effect, attempt, at: env.now })))?;
-        Ok(true)
-    }
-
-    /// An effect has a certain outcome. False: the attempt is over, and its late word does not count.
-    pub(crate) fn effect_ended(&mut self, place: &Place, effect: EffectId, outcome: EffectOutcome) -> Step<bool> {
-        if self.current(place).is_none_or(|task| task != effect.task) {
-            return Ok(false);
-        }
-        self.record(match outcome {
-            EffectOutcome::Done { result, cost } => Record::EffectDone(Box::new(EffectDone { effect, result, cost })),
-            EffectOutcome::NotPerformed(failure) => Record::EffectFailed(Box::new(EffectFailed { effect, failure })),
-        })?;
+    /// Records what a task says while it runs. False: the attempt is over, and its late word does not count.
+    pub(crate) fn note(&mut self, place: &Place, note: Note, env: &Env<'_>) -> Step<bool> {
+        let Some(task) = self.current(place) else { return Ok(false) };
+        let is_own = |effect: &EffectId| effect.task == task;
+        let record = match note {
+            Note::Starts { effect, attempt, terms } if is_own(&effect) => {
+                Record::EffectStarted(Box::new(EffectStarted { effect, attempt, terms, at: env.now }))
+            }
+            Note::Done { effect, result, cost, terms, found } if is_own(&effect) => {
+                Record::EffectDone(Box::new(EffectDone { effect, result, cost, terms, found }))
+            }
+            Note::NotPerformed { effect, failure } if is_own(&effect) => {
+                Record::EffectFailed(Box::new(EffectFailed { effect, failure }))
+            }
+            Note::Mark { key, value } => Record::Marked(Box::new(Marked { task, key, value, at: env.now })),
+            Note::Starts { .. } | Note::Done { .. } | Note::NotPerformed { .. } => return Ok(false),
+        };
+        self.record(record)?;
         Ok(true)
     }
 
     /// Records the doubt about every effect of the task, or of a graph that it called, that has no certain outcome, and asks a
-    /// person. True if there was one.
-    pub(super) fn doubt(&mut self, task: &TaskId, why: &Doubt, env: &Env<'_>) -> Step<bool> {
+    /// person. `again`: the node will run again, and asks nobody about what it can find out itself. True if a person was asked.
+    pub(super) fn doubt(&mut self, task: &TaskId, why: &Doubt, again: bool, env: &Env<'_>) -> Step<bool> {
         let mut tasks: Vec<TaskId> = vec![task.clone()];
         // Without graphs to call there is nothing inside, and no need to look at everybody's effects.
         let calls = self.motion(&task.path).is_some_and(|motion| !motion.shape.subgraphs.is_empty());
@@ -51,15 +72,22 @@ impl Machine {
             self.folded.facts.journals.keys().filter(|_| calls).filter(|known| self.folded.works_for(&known.path, task)).cloned(),
         );
         tasks.sort();
-        self.doubt_all(&tasks, why, env)
+        self.doubt_all(&tasks, why, again, env)
     }
 
-    pub(super) fn doubt_all(&mut self, tasks: &[TaskId], why: &Doubt, env: &Env<'_>) -> Step<bool> {
-        let doubtful: Vec<EffectId> = tasks.iter().flat_map(|task| self.folded.facts.doubtful(task)).collect();
-        for effect in &doubtful {
-            self.doubt_one(effect, why, env)?;
+    pub(super) fn doubt_all(&mut self, tasks: &[TaskId], why: &Doubt, again: bool, env: &Env<'_>) -> Step<bool> {
+        let doubtful: Vec<_> = tasks.iter().flat_map(|task| self.folded.facts.doubtful(task)).collect();
+        let mut asked = false;
+        for (effect, in_doubt) in doubtful {
+            if again && in_doubt == InDoubt::Check {
+                let doubted = EffectDoubted { effect, why: why.clone(), at: env.now };
+                self.record(Record::EffectDoubted(Box::new(doubted)))?;
+            } else {
+                self.doubt_one(&effect, why, env)?;
+                asked = true;
+            }
         }
-        Ok(!doubtful.is_empty())
+        Ok(asked)
     }
 
     pub(super) fn doubt_one(&mut self, effect: &EffectId, why: &Doubt, env: &Env<'_>) -> Step {

@@ -37,7 +37,7 @@ pub(crate) use answer::{AnswerRefusal, GivenAnswer, check_expiry};
 pub(crate) use begin::{Begin, Limits, Refusal};
 pub(crate) use call::{Call, CallInput, CallOutcome};
 pub(crate) use edit::EditRefusal;
-pub(crate) use effect::EffectOutcome;
+pub(crate) use effect::Note;
 pub(crate) use gone::Gone;
 pub(crate) use task::TaskEnd;
 

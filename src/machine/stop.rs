@@ -26,7 +26,7 @@ impl Machine {
         self.root.begin_step(self.root.tasks.len());
         self.root.running = 0;
         self.at_work = 0;
-        self.doubt_all(&cut, &Doubt::Cancelled, env)?;
+        self.doubt_all(&cut, &Doubt::Cancelled, true, env)?;
         self.go_on(&Path::ROOT, env)
     }
 

@@ -22,6 +22,15 @@ pub(crate) enum TaskEnd {
     Paused { questions: Vec<QuestionSpec>, doubts: Vec<(EffectId, Failure)> },
 }
 
+/// What follows a failed attempt.
+#[derive(Clone, Copy, Debug, Default)]
+struct AfterFailure {
+    /// How long to wait before another attempt, if there is to be one.
+    delay: Option<std::time::Duration>,
+    /// Whether the node's error handler takes over otherwise.
+    handled: bool,
+}
+
 impl Machine {
     /// Takes in the end of an attempt. A late one, of a task that has moved on, changes nothing.
     pub(crate) fn task_ended(&mut self, place: &Place, end: TaskEnd, cost: Cost, env: &Env<'_>) -> Step {
@@ -49,6 +58,12 @@ impl Machine {
             TaskEnd::Failed { timed_out: true, .. } => Doubt::TimedOut,
             _ => Doubt::Dropped,
         };
+        let then = match &end {
+            TaskEnd::Failed { failure, retry_after, .. } => self.after_failure(index, &task, attempt, failure, *retry_after, env),
+            TaskEnd::Done { .. } | TaskEnd::Paused { .. } => AfterFailure::default(),
+        };
+        // Where an error handler takes over, or the node has a result, it does not run again.
+        let again = matches!(end, TaskEnd::Failed { .. }) && (then.delay.is_some() || !then.handled);
         match end {
             TaskEnd::Paused { questions, doubts } => {
                 for (effect, failure) in doubts {
@@ -58,11 +73,11 @@ impl Machine {
                     let question = spec.ask(QuestionId((env.new_id)()), task.clone(), env.now);
                     self.record(Record::Asked(Arc::new(question)))?;
                 }
-                self.doubt(&task, &why, env)?;
+                self.doubt(&task, &why, true, env)?;
                 Ok(())
             }
             // An effect that was started and has no outcome goes before whatever the node says.
-            _ if self.doubt(&task, &why, env)? => self.pause(&task.path, index),
+            _ if self.doubt(&task, &why, again, env)? => self.pause(&task.path, index),
             TaskEnd::Done { .. } if self.doubts_inside(&task) => self.pause(&task.path, index),
             TaskEnd::Done { changes, label, goto, to_parent } => {
                 let handled = self.handling(&task.path, index).is_some() || label == Some(EXPIRED);
@@ -70,9 +85,7 @@ impl Machine {
                 self.abandon_questions(&task, env)?;
                 self.finish(TaskDone { task, attempt, changes, goto, handled, to_parent, cost })
             }
-            TaskEnd::Failed { failure, retry_after, .. } => {
-                self.retry_or_fail(index, task, attempt, failure, retry_after, cost, env)
-            }
+            TaskEnd::Failed { failure, .. } => self.retry_or_fail(index, task, attempt, failure, then, cost, env),
         }
     }
 
@@ -154,6 +167,27 @@ impl Machine {
         labels.flat_map(|(_, targets)| targets).map(|target| Target::Node(shape.nodes[*target].name.clone())).collect()
     }
 
+    /// Whether another attempt is made, and if not, who takes over.
+    fn after_failure(
+        &self,
+        index: usize,
+        task: &TaskId,
+        attempt: u32,
+        failure: &Failure,
+        retry_after: Option<std::time::Duration>,
+        env: &Env<'_>,
+    ) -> AfterFailure {
+        let Some(scope) = self.folded.scope(&task.path) else { return AfterFailure::default() };
+        let (first, spent) = (scope.facts.tasks[index].handling.is_none(), scope.facts.tasks[index].spent);
+        let shape = self.motion(&task.path).map(|motion| &motion.shape);
+        let policy = shape.and_then(|shape| Some(&shape.nodes[shape.index(&task.node)?].policy));
+        let retries = policy.map(|policy| &policy.retries).filter(|_| first);
+        let handled = first && policy.is_some_and(|policy| policy.handled);
+        let retry = retries.into_iter().flatten().find(|retry| retry.is_for(failure.class)).copied();
+        let delay = retry.unwrap_or_default().next_delay(attempt - spent, failure.class, retry_after, (env.jitter)());
+        AfterFailure { delay, handled }
+    }
+
     #[allow(clippy::too_many_arguments, reason = "all of them go into the record")]
     fn retry_or_fail(
         &mut self,
@@ -161,18 +195,11 @@ impl Machine {
         task: TaskId,
         attempt: u32,
         failure: Failure,
-        retry_after: Option<std::time::Duration>,
+        AfterFailure { delay, handled }: AfterFailure,
         cost: Cost,
         env: &Env<'_>,
     ) -> Step {
-        let Some(scope) = self.folded.scope(&task.path) else { return Ok(()) };
-        let (first, spent) = (scope.facts.tasks[index].handling.is_none(), scope.facts.tasks[index].spent);
-        let shape = self.motion(&task.path).map(|motion| &motion.shape);
-        let policy = shape.and_then(|shape| Some(&shape.nodes[shape.index(&task.node)?].policy));
-        let retries = policy.map(|policy| &policy.retries).filter(|_| first);
-        let handled = first && policy.is_some_and(|policy| policy.handled);
-        let retry = retries.into_iter().flatten().find(|retry| retry.is_for(failure.class)).copied();
-        match retry.unwrap_or_default().next_delay(attempt - spent, failure.class, retry_after, (env.jitter)()) {
+        match delay {
             None => self.record(Record::TaskFailed(Box::new(TaskFailed { task, attempt, failure, handled, cost }))),
             Some(delay) => {
                 let ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context as Poll, Waker};
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::dependency::Dependencies;
@@ -17,19 +19,16 @@ use crate::error::{Failure, NodeError};
 use crate::graph::{Asking, NodeReturn};
 use crate::id::{EffectId, TaskId, ThreadName};
 use crate::log::{Cost, QuestionSpec};
-use crate::machine::{Call, CallOutcome, EffectOutcome, Place, Start, check_expiry};
+use crate::machine::{Call, CallOutcome, Note, Place, Start, check_expiry};
 use crate::state::to_value;
 
 /// What a task wants done while it runs.
 #[derive(Debug)]
 pub(crate) enum Request {
     /// Something is to be recorded. The task goes on when the record is durable.
-    Effect {
+    Note {
         place: Place,
-        attempt: u32,
-        effect: EffectId,
-        /// `None` if the effect is about to start.
-        outcome: Option<EffectOutcome>,
+        note: Note,
         /// False: the attempt is over, and may do nothing more.
         reply: oneshot::Sender<bool>,
     },
@@ -73,6 +72,8 @@ struct Control {
     /// What a graph that it called said in its place.
     handed: Option<NodeReturn>,
     uses: HashMap<(Use, Arc<str>), u32>,
+    /// How far the node has come in this attempt.
+    marks: HashMap<Arc<str>, Value>,
     cost: Cost,
     waker: Option<Waker>,
 }
@@ -162,10 +163,9 @@ impl Attempt {
     }
 
     /// Has something recorded, and waits until it is durable.
-    pub(crate) async fn request(&self, effect: EffectId, outcome: Option<EffectOutcome>) -> bool {
+    pub(crate) async fn note(&self, note: Note) -> bool {
         let (reply, answer) = oneshot::channel();
-        let Start { place, attempt, .. } = &*self.start;
-        let request = Request::Effect { place: place.clone(), attempt: *attempt, effect, outcome, reply };
+        let request = Request::Note { place: self.start.place.clone(), note, reply };
         self.run.requests.send(request).is_ok() && answer.await.unwrap_or(false)
     }
 
@@ -337,6 +337,59 @@ impl Context {
         check_expiry(&spec).map_err(|what| NodeError::new(what).deterministic())?;
         self.attempt.seal_with(spec);
         pending().await
+    }
+
+    /// Notes how far the node has come, durably: a node of an hour that is cut off, fails or is asked to try again need not begin at zero. The last
+    /// value of each key counts. Returns when it is recorded, in every durability.
+    ///
+    /// Marks belong to the task: they are gone when its step is merged, and another line of history begins without them. Each is a record of its own
+    /// in the log, so mark every minute or every hundred rows, and not every row.
+    ///
+    /// ```
+    /// # use ferrata::{Context, END, Graph, NodeError, Retry, IntoNode, Runner, START, State, store::MemoryStore};
+    /// # use serde::{Deserialize, Serialize};
+    /// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+    /// struct Table { rows: u64 }
+    ///
+    /// async fn read(ctx: Context) -> ferrata::Result<TableUpdate> {
+    ///     for row in ctx.marked::<u64>("row")?.unwrap_or(0)..1_000 {
+    ///         if row % 100 == 0 {
+    ///             ctx.mark("row", &row).await?;
+    ///         }
+    ///         if row == 450 && ctx.attempt() == 1 {
+    ///             return Err(NodeError::new("the line went dead").transient());
+    ///         }
+    ///     }
+    ///     Ok(Table::update().rows(ctx.marked::<u64>("row")?.unwrap_or(0)))
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+    /// # let graph = Graph::<Table>::new("table").node("read", read.retry(Retry::transient(2))).edge(START, "read").edge("read", END).build()?;
+    /// let runner = Runner::new(graph, MemoryStore::new());
+    /// assert_eq!(runner.thread("t").run(Table::update()).await?.done().unwrap().rows, 900);
+    /// # Ok(()) }
+    /// ```
+    pub async fn mark<T: Serialize + ?Sized>(&self, key: &str, value: &T) -> Result<(), NodeError> {
+        let (key, value) = (self.own_key(key), to_value(value)?);
+        let Some(_in_flight) = self.attempt.enter() else { return pending().await };
+        if !self.attempt.note(Note::Mark { key: key.clone(), value: value.clone() }).await {
+            return pending().await;
+        }
+        self.attempt.lock().marks.insert(key, value);
+        Ok(())
+    }
+
+    /// What [`mark`](Self::mark) noted last under this key, in this attempt or an earlier one; nothing at the beginning.
+    ///
+    /// # Errors
+    ///
+    /// It is no `T`: the program has changed.
+    pub fn marked<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, NodeError> {
+        let key = self.own_key(key);
+        let control = self.attempt.lock();
+        let value = control.marks.get(&key).or_else(|| self.attempt.start.journal.mark(&key));
+        value.map(|value| T::deserialize(value)).transpose().map_err(|error| {
+            NodeError::new(format!("the mark \"{key}\" does not fit what the node expects now: {error}")).deterministic()
+        })
     }
 
     /// Tells whoever watches the run. Not recorded, and lost if nobody watches.

@@ -89,7 +89,7 @@ impl Turn {
 
 /// Someone who goes on when the records are durable.
 enum Waiter {
-    Effect(oneshot::Sender<bool>, bool),
+    Note(oneshot::Sender<bool>, bool),
     Answers(oneshot::Sender<Taken>, Taken),
 }
 
@@ -97,7 +97,7 @@ impl Waiter {
     /// One that is gone needs no answer.
     fn tell(self) {
         match self {
-            Self::Effect(reply, allowed) => _ = reply.send(allowed),
+            Self::Note(reply, allowed) => _ = reply.send(allowed),
             Self::Answers(reply, taken) => _ = reply.send(taken),
         }
     }
@@ -310,12 +310,9 @@ impl Driver {
 
     fn take_request(&mut self, request: Request) -> Result<Option<Waiter>, Error> {
         match request {
-            Request::Effect { place, attempt, effect, outcome, reply } => {
-                let allowed = self.with_env(|machine, env| match outcome {
-                    None => machine.effect_starts(&place, effect, attempt, env),
-                    Some(outcome) => machine.effect_ended(&place, effect, outcome),
-                })?;
-                Ok(Some(Waiter::Effect(reply, allowed)))
+            Request::Note { place, note, reply } => {
+                let allowed = self.with_env(|machine, env| machine.note(&place, note, env))?;
+                Ok(Some(Waiter::Note(reply, allowed)))
             }
             Request::Call { call, reply } => {
                 match self.with_env(|machine, env| machine.call_starts(call, env))? {

@@ -1,36 +1,52 @@
-//! Effects: recorded before and after, so that they happen once.
+//! Effects as nodes declare them; how they are performed is told by `perform.rs`.
 
 use std::fmt;
-use std::future::{Future, IntoFuture, pending};
+use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 use std::sync::Arc;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use tracing::Instrument;
 
 use super::context::{Attempt, Use};
+use super::perform::perform;
 use crate::error::NodeError;
 use crate::id::EffectId;
-use crate::log::{Cost, EffectStatus};
-use crate::machine::EffectOutcome;
+use crate::log::{Arguments, EffectTerms, InDoubt};
 use crate::state::to_value;
 
 /// An effect that is performed when it is awaited. Made by [`Context::effect`](crate::Context::effect).
 #[must_use = "an effect is performed when it is awaited"]
 pub struct Effect<'f, T> {
-    attempt: Arc<Attempt>,
-    key: Arc<str>,
-    perform: Perform<'f, T>,
-    repeatable: bool,
-    tokens: Option<Count<T>>,
+    pub(super) attempt: Arc<Attempt>,
+    pub(super) key: Arc<str>,
+    /// Taken out when it is performed.
+    pub(super) perform: Option<Perform<'f, T>>,
+    pub(super) check: Option<Check<'f, T>>,
+    pub(super) repeatable: bool,
+    pub(super) tokens: Option<Count<T>>,
+    pub(super) terms: EffectTerms,
+    /// What it was given cannot be recorded.
+    pub(super) refused: Option<NodeError>,
 }
 
 type Count<T> = fn(&T) -> (u64, u64);
 
 type Performing<'f, T> = Pin<Box<dyn Future<Output = Result<T, NodeError>> + Send + 'f>>;
 type Perform<'f, T> = Box<dyn FnOnce(String) -> Performing<'f, T> + Send + 'f>;
+type Check<'f, T> = Box<dyn Fn(String) -> Performing<'f, Performed<T>> + Send + Sync + 'f>;
+
+/// Whether an effect was performed, as a [check](Effect::check) found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Performed<T> {
+    /// It was, and this is its result.
+    Yes(T),
+    /// It certainly was not, and will not be by itself any more: it may be performed.
+    No,
+    /// There is no telling: a person is asked.
+    Unknown,
+}
 
 impl<'f, T> Effect<'f, T> {
     pub(crate) fn new<F, Fut>(attempt: Arc<Attempt>, key: Arc<str>, perform: F) -> Self
@@ -39,7 +55,8 @@ impl<'f, T> Effect<'f, T> {
         Fut: Future<Output = Result<T, NodeError>> + Send + 'f,
     {
         let perform: Perform<'f, T> = Box::new(move |key| Box::pin(perform(key)));
-        Self { attempt, key, perform, repeatable: false, tokens: None }
+        let terms = EffectTerms::default();
+        Self { attempt, key, perform: Some(perform), check: None, repeatable: false, tokens: None, terms, refused: None }
     }
 
     /// Says that it may simply be done again if its result was not recorded: a read, a model call, or a call that is safe by its key.
@@ -47,6 +64,57 @@ impl<'f, T> Effect<'f, T> {
     /// It is never in doubt, and costs one append in place of two.
     pub fn repeatable(mut self) -> Self {
         self.repeatable = true;
+        self
+    }
+
+    /// Lets a function find out whether the effect was performed, where that is not known: by asking the other side about the idempotency key.
+    /// Without one, a person is asked.
+    ///
+    /// The function is called in the place of the effect when the node runs again after a crash, a time-out or a cancelled run, and at once when
+    /// `perform` fails with an error that does not say [`not_performed`](NodeError::not_performed). Nothing is performed before it says
+    /// [`Performed::No`]. If it fails itself, the attempt fails with a transient error, to be tried again as the node's policy says, and else a person
+    /// is asked. It has no part in an effect that is [`repeatable`](Self::repeatable).
+    ///
+    /// # Not guaranteed
+    ///
+    /// The other side may still be at work on the first try: `Performed::No` has to mean that nothing will come of it any more.
+    ///
+    /// ```
+    /// # use ferrata::{Context, END, Graph, NodeError, Performed, Runner, START, State, store::MemoryStore};
+    /// # use serde::{Deserialize, Serialize};
+    /// # #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+    /// # struct Order { receipt: Option<String> }
+    /// async fn pay(ctx: Context) -> ferrata::Result<OrderUpdate> {
+    ///     let pay = |_key| async { Err(NodeError::new("the connection broke after the bank had paid")) };
+    ///     let look_up = |key: String| async move { Ok(Performed::Yes(format!("receipt for {}", &key[..0]))) };
+    ///     Ok(Order::update().receipt(ctx.effect("pay", pay).check(look_up).await?))
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+    /// # let graph = Graph::<Order>::new("order").node("pay", pay).edge(START, "pay").edge("pay", END).build()?;
+    /// let order = Runner::new(graph, MemoryStore::new()).thread("o").run(Order::update()).await?.done().unwrap();
+    /// assert_eq!(order.receipt.as_deref(), Some("receipt for "));
+    /// # Ok(()) }
+    /// ```
+    pub fn check<F, Fut>(mut self, check: F) -> Self
+    where
+        F: Fn(String) -> Fut + Send + Sync + 'f,
+        Fut: Future<Output = Result<Performed<T>, NodeError>> + Send + 'f,
+    {
+        self.check = Some(Box::new(move |key| Box::pin(check(key))));
+        self.terms.in_doubt = InDoubt::Check;
+        self
+    }
+
+    /// Says what the effect is performed with. A fingerprint is recorded; if the node comes back with other arguments for an effect that was started
+    /// or performed, it fails with an error that shows both (code `effect-arguments`), and gets no old result for them.
+    pub fn arguments<A: Serialize + ?Sized>(mut self, arguments: &A) -> Self {
+        match to_value(arguments) {
+            Ok(value) => self.terms.arguments = Some(Arguments::of(&value)),
+            Err(error) => {
+                let text = format!("the arguments of effect \"{}\" cannot be recorded: {error}", self.key);
+                self.refused = Some(NodeError::new(text).deterministic());
+            }
+        }
         self
     }
 
@@ -76,73 +144,4 @@ where
         let span = tracing::info_span!("effect", key = &*self.key, occurrence);
         Box::pin(perform(self, id).instrument(span))
     }
-}
-
-async fn perform<T: Serialize + DeserializeOwned>(effect: Effect<'_, T>, id: EffectId) -> Result<T, NodeError> {
-    let attempt = &effect.attempt;
-    let known = attempt.start.journal.effect(&id.key, id.occurrence);
-    let recorded = if let Some(EffectStatus::Done(result)) = known { Some(recorded(&id, result)) } else { None };
-    if let Some(Ok(value)) = recorded {
-        tracing::debug!("result taken from the log");
-        return Ok(value);
-    }
-    let unsure = known == Some(&EffectStatus::Started);
-    let Some(in_flight) = attempt.enter() else { return pending().await };
-    if unsure && !effect.repeatable {
-        let error = NodeError::new("it was started before, and what came of it was never recorded");
-        return unknown(attempt, false, id, error, in_flight).await;
-    }
-    if let Some(Err(error)) = recorded {
-        // It was performed, and must not be again: a person can give a result that fits.
-        return unknown(attempt, effect.repeatable, id, error, in_flight).await;
-    }
-    if !effect.repeatable && !attempt.request(id.clone(), None).await {
-        return pending().await;
-    }
-    let started = attempt.run.clock.now();
-    let result = (effect.perform)(id.idempotency_key(attempt.start.thread_id)).await;
-    let ms = attempt.run.clock.now().ms_since(started);
-    let (value, result) = match result {
-        Ok(value) => match to_value(&value) {
-            Ok(stored) => (value, stored),
-            Err(error) => {
-                let text = format!("it was performed, but its result cannot be recorded: {error}");
-                return unknown(attempt, effect.repeatable, id, NodeError::new(text).deterministic(), in_flight).await;
-            }
-        },
-        Err(error) if effect.repeatable => return Err(error),
-        Err(error) if error.is_not_performed() => {
-            let outcome = EffectOutcome::NotPerformed(error.failure());
-            return if attempt.request(id, Some(outcome)).await { Err(error) } else { pending().await };
-        }
-        Err(error) => return unknown(attempt, false, id, error, in_flight).await,
-    };
-    let (input_tokens, output_tokens) = effect.tokens.map_or((0, 0), |count| count(&value));
-    let outcome = EffectOutcome::Done { result, cost: Cost { ms, input_tokens, output_tokens } };
-    let allowed = attempt.request(id, Some(outcome)).await;
-    drop(in_flight);
-    if allowed { Ok(value) } else { pending().await }
-}
-
-/// It is not known what happened: the node stops here, unless the effect may simply be repeated.
-async fn unknown<T>(
-    attempt: &Arc<Attempt>,
-    repeatable: bool,
-    id: EffectId,
-    error: NodeError,
-    in_flight: super::context::InFlight,
-) -> Result<T, NodeError> {
-    if repeatable {
-        return Err(error);
-    }
-    attempt.seal_in_doubt(id, error.failure());
-    drop(in_flight);
-    pending().await
-}
-
-fn recorded<T: DeserializeOwned>(id: &EffectId, result: &Value) -> Result<T, NodeError> {
-    T::deserialize(result).map_err(|error| {
-        let text = format!("the recorded result of effect \"{}\" does not fit what the node expects now: {error}", id.key);
-        NodeError::new(text).deterministic()
-    })
 }
