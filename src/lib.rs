@@ -91,11 +91,11 @@ pub use graph::{
 pub use id::{
     BranchId, EffectId, Frame, InvalidThreadName, NodeName, Path, Position, QuestionId, RunId, StepNumber, TaskId, ThreadName,
 };
-pub use log::{Durability, OnExpiry, Question, QuestionKind, Target};
+pub use log::{Durability, OnExpiry, Progress, Question, QuestionKind, Target};
 pub use policy::Retry;
 pub use runner::{
     Checked, Checkpoint, Context, Dep, Effect, Error, Event, Events, ForgetSecrets, FromTask, Inside, Keep, Mode, Outcome,
-    Performed, Runner, SealSecrets, SecretPlace, Secrets, SecretsError, ShutDown, Suspension, Thread, ThreadState,
+    PastEffect, Performed, Runner, SealSecrets, SecretPlace, Secrets, SecretsError, ShutDown, Suspension, Thread, ThreadState,
 };
 pub use state::{State, StaticState, View};
 

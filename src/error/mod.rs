@@ -277,10 +277,9 @@ impl Origin {
         Self::EffectArguments,
     ];
 
-    /// The code that was recorded, as one that stays.
-    pub(crate) fn code_of(recorded: &str) -> &'static str {
-        let codes = Self::ALL.into_iter().map(Self::code);
-        codes.into_iter().find(|code| *code == recorded).unwrap_or("node-failed")
+    /// Where a failure came from that was recorded with that code.
+    pub(crate) fn of_code(recorded: &str) -> Self {
+        Self::ALL.into_iter().find(|origin| origin.code() == recorded).unwrap_or_default()
     }
 
     /// The code of the error that a run fails with.

@@ -12,6 +12,7 @@ pub(crate) fn mermaid<S>(plan: &Plan<S>) -> String {
         let label = label(node.name.as_str(), node.node.unguarded.as_deref());
         let id = id(plan, node.name.as_str());
         let (open, close) = match (&node.node.handler, node.node.irreversible) {
+            _ if node.node.compensates.is_some() => ("([", "])"),
             (Handler::Question(_), _) => ("{{", "}}"),
             (_, true) => ("[[", "]]"),
             _ => ("[", "]"),
@@ -52,6 +53,7 @@ pub(crate) fn dot<S>(plan: &Plan<S>) -> String {
     let mut text = format!("digraph {:?} {{\n    START [shape=circle];\n", plan.name);
     for node in &plan.nodes {
         let shape = match (&node.node.handler, node.node.irreversible) {
+            _ if node.node.compensates.is_some() => "oval",
             (Handler::Question(_), _) => "hexagon",
             (_, true) => "box3d",
             _ => "box",

@@ -35,7 +35,7 @@ pub(crate) use question::doubt_schema;
 pub use question::{Answer, Approval, Ask, Asking, Verdict};
 pub(crate) use question_node::QuestionNode;
 pub use route::Route;
-pub(crate) use shape::{Exits, JoinShape, Keeps, NodeShape, RouteShape, Shape, SubgraphShape};
+pub(crate) use shape::{Compensates, Exits, JoinShape, Keeps, NodeShape, RouteShape, Shape, SubgraphShape};
 pub use validate::{BuildError, Mistake};
 
 /// A graph that was checked and can be run. Made by [`Graph::new`] and [`GraphBuilder::build`].
@@ -167,6 +167,7 @@ impl<S: State> GraphBuilder<S> {
             pauses: Pauses::default(),
             callable: Vec::new(),
             past: DeclaredPast::default(),
+            compensates_on_failure: false,
         };
         Self { plan, schema, state: PhantomData }
     }
@@ -312,6 +313,23 @@ impl<S: State> GraphBuilder<S> {
         self
     }
 
+    /// Compensates what a thread did outside when a node of it has failed for good: as [`Thread::compensate`](crate::Thread::compensate) does, and then the
+    /// run fails with what the node failed of. While an effect is in doubt that cannot be reconciled, nothing is compensated and the thread can be
+    /// resumed.
+    ///
+    /// A step limit, a merge that fails or a wrong route is no such failure. In a graph inside another one it has no effect.
+    pub fn compensate_on_failure(mut self) -> Self {
+        self.plan.compensates_on_failure = true;
+        self
+    }
+
+    /// Adds a node that compensates effects.
+    pub(crate) fn compensation(mut self, name: &str, mut node: Node<S>, how: Compensates) -> Self {
+        node.compensates = Some(how);
+        self.plan.nodes.push(DeclaredNode { name: name.into(), node });
+        self
+    }
+
     /// Declares a graph that nodes of this one call.
     pub(crate) fn with_callable(mut self, key: &str, subgraph: Subgraph) -> Self {
         self.plan.callable.push((key.into(), subgraph));
@@ -400,6 +418,7 @@ fn shape_of<S: State>(plan: &Plan<S>, schema: Schema, subgraphs: &BTreeMap<Arc<s
         exits: exits(n.name.as_str()),
         leads_to: n.node.leads_to.clone(),
         needs: n.node.needs.clone(),
+        compensates: n.node.compensates,
         on_error_leads_to: n.node.on_error_leads_to.clone(),
     };
     let nodes = plan.nodes.iter().map(shape).collect();
@@ -411,5 +430,32 @@ fn shape_of<S: State>(plan: &Plan<S>, schema: Schema, subgraphs: &BTreeMap<Arc<s
     let subgraphs = subgraphs.iter().map(|(key, subgraph)| (Arc::clone(key), inner(subgraph))).collect();
     let (start, name) = (exits(START), plan.name.clone());
     let (fingerprint, renamed) = (past::structure(plan), plan.past.names());
-    Shape { name, fingerprint, schema, nodes, start, joins, index, renamed, input, output, pauses, subgraphs, kind }
+    let unguarded = unguarded(plan, &subgraphs);
+    Shape {
+        name,
+        fingerprint,
+        schema,
+        nodes,
+        start,
+        joins,
+        index,
+        renamed,
+        input,
+        output,
+        pauses,
+        compensates_on_failure: plan.compensates_on_failure,
+        unguarded,
+        subgraphs,
+        kind,
+    }
+}
+
+/// The irreversible nodes that need no approval, with the reasons.
+fn unguarded<S>(plan: &Plan<S>, subgraphs: &BTreeMap<Arc<str>, SubgraphShape>) -> BTreeMap<String, String> {
+    let reason = |node: &DeclaredNode<S>| Some((node.name.to_string(), node.node.unguarded.clone()?));
+    let own = plan.nodes.iter().filter(|node| node.node.irreversible).filter_map(reason);
+    let inner = subgraphs.iter().flat_map(|(key, subgraph)| {
+        subgraph.shape.unguarded.iter().map(move |(node, reason)| (format!("{key}/{node}"), reason.clone()))
+    });
+    own.chain(inner).collect()
 }

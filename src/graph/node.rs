@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::question_node::QuestionNode;
-use super::shape::{Keeps, Shape};
+use super::shape::{Compensates, Keeps, Shape};
 use crate::id::NodeName;
 use crate::log::Target;
 use crate::policy::{NodePolicy, Retry};
@@ -69,6 +69,8 @@ pub struct Node<S> {
     pub(crate) payload: Option<PayloadType>,
     pub(crate) needs: Vec<Need>,
     pub(crate) irreversible: bool,
+    /// Whether it compensates effects, and is no part of the way through the graph.
+    pub(crate) compensates: Option<Compensates>,
     pub(crate) unguarded: Option<String>,
     pub(crate) reads: Option<Vec<String>>,
     pub(crate) leads_to: Vec<NodeName>,
@@ -102,6 +104,7 @@ impl<S> Node<S> {
             payload,
             needs: Vec::new(),
             irreversible: false,
+            compensates: None,
             unguarded: None,
             reads: None,
             leads_to: Vec::new(),

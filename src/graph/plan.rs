@@ -91,6 +91,7 @@ pub(crate) struct Plan<S> {
     /// Graphs that nodes call, by the key they are called by.
     pub(crate) callable: Vec<(Arc<str>, Subgraph)>,
     pub(crate) past: DeclaredPast,
+    pub(crate) compensates_on_failure: bool,
 }
 
 /// Nodes before and after which a run stops.

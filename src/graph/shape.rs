@@ -44,12 +44,22 @@ pub(crate) struct JoinShape {
     pub(crate) starved: Option<Starved>,
 }
 
+/// How a node compensates effects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Compensates {
+    /// It undoes what certainly was performed.
+    Undo,
+    /// It looks at what is there, and may be done again.
+    Reconcile,
+}
+
 pub(crate) struct NodeShape {
     pub(crate) name: NodeName,
     pub(crate) policy: NodePolicy,
     pub(crate) exits: Exits,
     /// What has to be handed in for it.
     pub(crate) needs: Vec<Need>,
+    pub(crate) compensates: Option<Compensates>,
     /// Where the node itself may go.
     pub(crate) leads_to: Vec<NodeName>,
     /// Where its error handler may go.
@@ -72,6 +82,10 @@ pub(crate) struct Shape {
     /// Fields that a run gives back, if not all.
     pub(crate) output: Option<Vec<String>>,
     pub(crate) pauses: Pauses,
+    /// Whether what a thread did is compensated when a node of it has failed for good.
+    pub(crate) compensates_on_failure: bool,
+    /// Irreversible nodes that need no approval, with the reasons, those of the graphs inside among them.
+    pub(crate) unguarded: BTreeMap<String, String>,
     /// The graphs inside it, by the name of their node or the key they are called by.
     pub(crate) subgraphs: BTreeMap<Arc<str>, SubgraphShape>,
     /// How its state is made, and those of the graphs inside it.

@@ -357,6 +357,17 @@ fn ways<S>(plan: &Plan<S>) -> Vec<Mistake> {
     let reached = reachable(&lines);
     for node in &plan.nodes {
         let name = &node.name;
+        if node.node.compensates.is_some() {
+            if lines.iter().any(|line| line.from == name || line.to == name) {
+                let what = format!("\"{name}\" compensates effects, and an edge leads to it or from it");
+                mistakes.push(Mistake::new(
+                    "compensation-edge",
+                    what,
+                    "remove the edge; an effect names it with `.compensate(..)`",
+                ));
+            }
+            continue;
+        }
         if !reached.contains(name) {
             let what = format!("nothing leads to \"{name}\"");
             mistakes.push(Mistake::new("unreachable-node", what, "add an edge to it, or remove it"));

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use uuid::Uuid;
 
+use super::compensation::{Compensable, Rollback};
 use super::journal::{self, EffectStatus, Journal, JournalEffect};
 use super::question::{OnExpiry, Question, QuestionKind};
 use super::record::{Expired, Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped};
@@ -55,6 +56,12 @@ pub(crate) struct Facts {
     /// How often the thread was forked.
     #[serde(default)]
     pub(crate) forks: u32,
+    /// Effects since the last input that were performed and can be compensated, oldest first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) compensable: Vec<Compensable>,
+    /// If effects are being compensated, or were since the last input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rollback: Option<Rollback>,
 }
 
 impl Facts {
@@ -72,13 +79,7 @@ impl Facts {
         let Some(journal) = self.journals.get(task) else { return Vec::new() };
         let started = journal.effects.iter().filter(|effect| effect.status == EffectStatus::Started);
         let asked = |effect: &EffectId| self.questions.iter().any(|q| q.kind == QuestionKind::Doubt(effect.clone()));
-        started
-            .map(|effect| {
-                let id = EffectId { task: task.clone(), key: effect.key.clone(), occurrence: effect.occurrence };
-                (id, effect.terms.in_doubt)
-            })
-            .filter(|(effect, _)| !asked(effect))
-            .collect()
+        started.map(|effect| (effect.id(task), effect.terms.in_doubt)).filter(|(effect, _)| !asked(effect)).collect()
     }
 
     /// A run of the line that is left, or that was edited, is no run that goes on.
@@ -102,9 +103,15 @@ impl Facts {
         Some(journal.set_effect(&effect.key, effect.occurrence, status))
     }
 
-    fn start_effect(&mut self, effect: &EffectId, status: EffectStatus, terms: Option<&EffectTerms>) {
-        if let (Some(known), Some(terms)) = (self.set_effect(effect, Some(status)), terms) {
+    fn note_effect(&mut self, effect: &EffectId, status: EffectStatus, terms: Option<&EffectTerms>) {
+        let is_done = matches!(status, EffectStatus::Done(_));
+        let Some(known) = self.set_effect(effect, Some(status)) else { return };
+        if let Some(terms) = terms {
             known.terms = terms.clone();
+        }
+        if let Some(compensable) = Compensable::of(effect, known).filter(|_| is_done) {
+            self.compensable.retain(|known| known.effect != *effect);
+            self.compensable.push(compensable);
         }
     }
 
@@ -131,7 +138,11 @@ impl Facts {
             QuestionKind::Doubt(effect) => {
                 let performed = value.get("performed").and_then(Value::as_bool).unwrap_or(false);
                 let result = value.get("result").cloned().unwrap_or(Value::Null);
-                _ = self.set_effect(effect, performed.then_some(EffectStatus::Done(result)));
+                if performed {
+                    self.note_effect(effect, EffectStatus::Done(result), None);
+                } else {
+                    self.set_effect(effect, None);
+                }
             }
             _ => {
                 let journal = self.journal(&question.task);
@@ -270,10 +281,10 @@ impl Folded {
             Record::Expired(expired) => facts.expire(expired)?,
             Record::Closed(closed) => facts.questions.retain(|q| !closed.questions.contains(&q.id)),
             Record::EffectStarted(started) => {
-                facts.start_effect(&started.effect, EffectStatus::Started, Some(&started.terms));
+                facts.note_effect(&started.effect, EffectStatus::Started, Some(&started.terms));
             }
             Record::EffectDone(done) => {
-                facts.start_effect(&done.effect, EffectStatus::Done(done.result.clone()), done.terms.as_ref());
+                facts.note_effect(&done.effect, EffectStatus::Done(done.result.clone()), done.terms.as_ref());
             }
             Record::EffectFailed(failed) => _ = facts.set_effect(&failed.effect, None),
             Record::EffectDoubted(doubted) => _ = facts.set_effect(&doubted.effect, Some(EffectStatus::Started)),
@@ -287,6 +298,7 @@ impl Folded {
                 self.schedule(stepped)?;
                 return Ok(());
             }
+            Record::Compensating(compensating) => self.roll_back(compensating),
             Record::Forked(forked) => self.fork(forked),
             Record::Upgraded(upgraded) => self.upgrade(upgraded)?,
             Record::RunEnded(ended) => {
@@ -330,6 +342,9 @@ impl Folded {
         let ahead = known.filter(|task| task.path.is_within(&input.path) && self.is_ahead(&input.path, task));
         let ahead: HashSet<TaskId> = ahead.cloned().collect();
         self.forget(&input.path, &ahead);
+        if input.path.is_root() {
+            (self.facts.compensable, self.facts.rollback) = (Vec::new(), None);
+        }
         let position = self.facts.next;
         let outer = if input.shared { input.path.outer() } else { None };
         let shared = outer.and_then(|outer| self.scope(&outer)).map(|outer| (outer.state.clone(), outer.secrets.clone()));
@@ -360,8 +375,13 @@ impl Folded {
 
     /// An edit takes the place of an input that is not applied, and of everything that was due.
     pub(crate) fn give_up(&mut self, path: &Path) {
-        self.forget(path, &HashSet::new());
+        self.drop_all(path);
         self.facts.end_run();
+    }
+
+    /// Everything that was due in a graph is dropped.
+    pub(super) fn drop_all(&mut self, path: &Path) {
+        self.forget(path, &HashSet::new());
         if let Some(scope) = self.scope_mut(path) {
             scope.facts.input = None;
             scope.drop_results();
@@ -382,7 +402,11 @@ impl Folded {
             settled.iter().for_each(|inner| _ = self.inner.remove(inner));
         }
         self.begun(path, "stepped")?.schedule(stepped, position);
-        self.facts.steps_total += stepped.squashed.as_ref().map_or(u64::from(!stepped.merged.is_empty()), |s| s.steps);
+        let steps = stepped.squashed.as_ref().map_or(u64::from(!stepped.merged.is_empty()), |s| s.steps);
+        self.facts.steps_total += steps;
+        if path.is_root() {
+            self.rolled_back(steps);
+        }
         self.facts.next.0 += 1;
         Ok(())
     }
@@ -396,6 +420,7 @@ impl Folded {
         self.facts.forks = self.facts.forks.max(forked.branch.0);
         self.facts.questions.clear();
         self.facts.journals.clear();
+        self.facts.rollback = None;
         let keeps =
             |inner: &Path| (0..=place.frames().len()).map(|depth| place.to_depth(depth)).any(|outer| inner.is_kept_by(&outer));
         self.inner.retain(|inner, _| place.is_within(inner) || keeps(inner));

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::terms::EffectTerms;
+use crate::id::{EffectId, TaskId};
 
 /// How an effect of an open task stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -26,6 +27,12 @@ pub(crate) struct JournalEffect {
     pub(crate) status: EffectStatus,
     #[serde(default, skip_serializing_if = "EffectTerms::is_plain")]
     pub(crate) terms: EffectTerms,
+}
+
+impl JournalEffect {
+    pub(crate) fn id(&self, task: &TaskId) -> EffectId {
+        EffectId { task: task.clone(), key: self.key.clone(), occurrence: self.occurrence }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

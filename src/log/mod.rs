@@ -4,6 +4,7 @@
 //! stored is described in the module [`mod@format`].
 
 pub(crate) mod codec;
+mod compensation;
 mod export;
 pub(crate) mod fold;
 #[cfg(test)]
@@ -14,6 +15,7 @@ mod lacks;
 pub(crate) mod large;
 mod line;
 mod parts;
+mod progress;
 mod question;
 mod record;
 mod report;
@@ -29,6 +31,7 @@ mod upgraded;
 pub mod format {}
 
 pub use codec::{CodecError, RECORD_VERSION};
+pub(crate) use compensation::Compensable;
 pub use export::ExportError;
 pub(crate) use export::Exported;
 pub use fold::FoldError;
@@ -39,11 +42,13 @@ pub(crate) use journal::{EffectStatus, Journal};
 pub(crate) use lacks::Lack;
 pub(crate) use line::{cut, fold_line};
 pub use parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
+pub use progress::Progress;
 pub(crate) use question::QuestionSpec;
 pub use question::{OnExpiry, Question, QuestionKind};
 pub use record::{
-    Answered, AttemptFailed, CloseReason, Closed, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted, Entry, Expired,
-    Fault, Forked, Input, Marked, Opened, Record, RunEnded, RunOutcome, RunStarted, Squashed, Stepped, TaskDone, TaskFailed,
+    Answered, AttemptFailed, CloseReason, Closed, Compensating, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted,
+    Entry, Expired, Fault, Forked, Input, Marked, Opened, Record, RunEnded, RunOutcome, RunStarted, Squashed, Stepped, TaskDone,
+    TaskFailed,
 };
 pub use report::{NodeCost, Report};
 pub(crate) use scope::{Scope, TaskStatus, Written};
@@ -51,7 +56,7 @@ pub(crate) use secret::Walk;
 pub use snapshot::Snapshot;
 pub(crate) use snapshot::SnapshotMeter;
 pub(crate) use squash::{is_kept_back, squash};
-pub use terms::{Arguments, EffectTerms, InDoubt};
+pub use terms::{Arguments, Compensation, EffectTerms, InDoubt};
 pub(crate) use texts::{SecretTexts, tells};
 pub use upgraded::{InnerSchema, Upgraded, UpgradedState};
 pub(crate) use upgraded::{Misshapen, Why, inner_schemas};

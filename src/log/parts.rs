@@ -18,6 +18,8 @@ pub enum Trigger {
     Resume,
     /// A question was answered.
     Answer,
+    /// What the thread has done outside is to be compensated.
+    Compensate,
 }
 
 /// When the steps of a run are stored. Input, answers and effects are stored at once, whichever is chosen.
@@ -100,6 +102,8 @@ pub enum Source {
     Update,
     /// A copy of an earlier checkpoint, to run from there again.
     Fork,
+    /// What was due was given up, and what the thread has done outside is compensated.
+    Compensation,
 }
 
 /// A task within its step.

@@ -56,6 +56,8 @@ pub enum Record {
     Marked(Box<Marked>),
     /// A step was merged: a checkpoint.
     Stepped(Box<Stepped>),
+    /// What the thread did outside is compensated, in place of what was due.
+    Compensating(Box<Compensating>),
     /// The thread goes on from an earlier checkpoint, in a new line of history.
     Forked(Forked),
     /// A program with other shapes of states goes on with the thread.
@@ -136,6 +138,9 @@ pub struct RunStarted {
     /// The graph's fingerprint; absent in older logs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<String>,
+    /// Irreversible nodes that run without an approval, with the reasons that the graph gives.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub unguarded: BTreeMap<String, String>,
     /// When its steps are stored.
     #[serde(default)]
     pub durability: Durability,
@@ -245,6 +250,8 @@ pub enum CloseReason {
     Superseded,
     /// It was asked in a graph that a node called, and the node went on without it.
     Abandoned,
+    /// What the thread has done is compensated.
+    Compensated,
 }
 
 /// See [`Record::Closed`].
@@ -358,6 +365,18 @@ pub struct Marked {
     pub key: Arc<str>,
     /// How far it has come.
     pub value: Value,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// See [`Record::Compensating`].
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Compensating {
+    /// The effects, in the order in which they are compensated.
+    pub effects: Vec<EffectId>,
+    /// What the thread failed of, if that is why.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<Fault>,
     /// When.
     pub at: Timestamp,
 }

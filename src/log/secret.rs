@@ -74,6 +74,7 @@ impl<'w, E> Walk<'w, E> {
             | Record::EffectFailed(_)
             | Record::EffectDoubted(_)
             | Record::Marked(_)
+            | Record::Compensating(_)
             | Record::Forked(_)
             | Record::RunEnded(_) => Ok(()),
         }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::shortened;
+use crate::id::NodeName;
 use crate::state::fingerprint;
 
 /// What is done about an effect of which it is not known whether it was performed.
@@ -43,6 +44,18 @@ pub struct EffectTerms {
     /// What is done if it is not known whether it was performed.
     #[serde(default, skip_serializing_if = "is_ask")]
     pub in_doubt: InDoubt,
+    /// How it is undone or reconciled, if it can be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compensation: Option<Compensation>,
+}
+
+/// How an effect can be compensated.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Compensation {
+    /// What the graph calls the function that does it.
+    pub by: NodeName,
+    /// What the effect gave it to work with.
+    pub given: Value,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]

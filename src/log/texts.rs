@@ -6,9 +6,12 @@ use serde_json::Value;
 
 use super::fold::{Facts, Folded, RunHead};
 use super::question::Question;
-use super::record::{AttemptFailed, Doubt, EffectDoubted, EffectFailed, Fault, Record, RunEnded, RunOutcome, TaskFailed};
+use super::record::{
+    AttemptFailed, Compensating, Doubt, EffectDoubted, EffectFailed, Fault, Record, RunEnded, RunOutcome, TaskFailed,
+};
 use super::scope::{Task, TaskStatus};
 use super::snapshot::Snapshot;
+use super::terms::EffectTerms;
 use crate::error::Failure;
 
 /// A shorter text is found in too much that has nothing to do with it.
@@ -86,6 +89,12 @@ impl SecretTexts {
         }
     }
 
+    /// What an effect is compensated with is for nodes, and stays as it is.
+    fn blot_terms(&self, terms: &mut EffectTerms) {
+        let EffectTerms { arguments, in_doubt: _, compensation: _ } = terms;
+        arguments.iter_mut().for_each(|arguments| self.blot(&mut arguments.shown));
+    }
+
     fn blot_question(&self, question: &mut Arc<Question>) {
         let Question { text, show, .. } = Arc::make_mut(question);
         self.blot(text);
@@ -104,6 +113,8 @@ impl SecretTexts {
                 self.blot_failure(failure);
             }
             Record::Asked(question) => self.blot_question(question),
+            Record::EffectStarted(started) => self.blot_terms(&mut started.terms),
+            Record::EffectDone(done) => done.terms.iter_mut().for_each(|terms| self.blot_terms(terms)),
             Record::EffectFailed(failed) => {
                 let EffectFailed { effect: _, failure } = &mut **failed;
                 self.blot_failure(failure);
@@ -114,6 +125,10 @@ impl SecretTexts {
                     Doubt::Failed(failure) => self.blot_failure(failure),
                     Doubt::Interrupted | Doubt::TimedOut | Doubt::Dropped | Doubt::Cancelled => {}
                 }
+            }
+            Record::Compensating(compensating) => {
+                let Compensating { effects: _, why, at: _ } = &mut **compensating;
+                why.iter_mut().for_each(|fault| self.blot(&mut fault.text));
             }
             Record::RunEnded(ended) => {
                 let RunEnded { run: _, outcome, at: _ } = &mut **ended;
@@ -127,8 +142,6 @@ impl SecretTexts {
             | Record::Answered(_)
             | Record::Closed(_)
             | Record::Expired(_)
-            | Record::EffectStarted(_)
-            | Record::EffectDone(_)
             | Record::Marked(_)
             | Record::Stepped(_)
             | Record::Upgraded(_)
@@ -139,7 +152,10 @@ impl SecretTexts {
     /// As [`blot_record`](Self::blot_record), for what a snapshot keeps of these texts.
     pub(crate) fn blot_snapshot(&self, snapshot: &mut Snapshot) {
         let Snapshot { facts, graph, inner } = snapshot;
-        let Facts { questions, run, .. } = facts;
+        let Facts { questions, journals, run, rollback, .. } = facts;
+        journals.values_mut().flat_map(|journal| &mut journal.effects).for_each(|effect| self.blot_terms(&mut effect.terms));
+        let faults = rollback.iter_mut().filter_map(|rollback| rollback.why.as_mut());
+        faults.for_each(|fault| self.blot(&mut fault.text));
         questions.iter_mut().for_each(|question| self.blot_question(question));
         if let Some(RunHead { started: _, ended: Some(outcome) }) = run {
             self.blot_outcome(outcome);
@@ -162,8 +178,11 @@ pub(crate) fn tells(record: &Record) -> bool {
         Record::AttemptFailed(_)
             | Record::TaskFailed(_)
             | Record::Asked(_)
+            | Record::EffectStarted(_)
+            | Record::EffectDone(_)
             | Record::EffectFailed(_)
             | Record::EffectDoubted(_)
+            | Record::Compensating(_)
             | Record::RunEnded(_)
     )
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Command, Ending, Env, Gone, Machine, RunFailure, Step, answer::GivenAnswer, call::Called};
 use crate::clock::Timestamp;
-use crate::id::{Path, RunId, StepNumber, TaskId};
+use crate::id::{EffectId, Path, RunId, StepNumber, TaskId};
 use crate::log::{
     CloseReason, Closed, Doubt, Durability, Input, Opened, QuestionKind, Record, RunOutcome, RunStarted, Trigger, inner_schemas,
 };
@@ -24,6 +24,8 @@ pub(crate) enum Refusal {
     Waiting { questions: String },
     #[error("it is not known whether {effects} happened, so nothing may take their place; answer first: {questions}")]
     InDoubt { effects: String, questions: String },
+    #[error("what the thread did outside is being compensated; resume it until that is done")]
+    Compensating,
     #[error("the input cannot be applied: {0}")]
     Input(#[source] StateError),
     #[error("{0}")]
@@ -39,6 +41,8 @@ pub(crate) enum Begin {
         supersede: bool,
     },
     Resume,
+    /// Gives up what is due, and compensates what was done outside; goes on with that if it was begun.
+    Compensate,
     /// Answers that were checked before.
     Answer(Vec<GivenAnswer>),
 }
@@ -61,6 +65,7 @@ impl Machine {
             Begin::Input { .. } => Trigger::Input,
             Begin::Resume => Trigger::Resume,
             Begin::Answer(_) => Trigger::Answer,
+            Begin::Compensate => Trigger::Compensate,
         };
         if limits.steps_max == 0 {
             return Ok(Err(Refusal::NoSteps));
@@ -91,6 +96,8 @@ impl Machine {
                 }
             }
             Begin::Resume => {}
+            Begin::Compensate if self.is_compensating() => {}
+            Begin::Compensate => self.compensate(None, env)?,
             Begin::Answer(answers) => self.record_answers(answers, env)?,
         }
         let suspends = self.expire(env)?;
@@ -120,7 +127,8 @@ impl Machine {
         let run = RunId((env.new_id)());
         let Limits { steps_max, thread_steps_max, deadline, tags } = limits;
         let graph = Some(self.root.shape.fingerprint.clone());
-        let started = RunStarted { run, trigger, steps_max, thread_steps_max, deadline, tags, graph, durability, at };
+        let unguarded = self.root.shape.unguarded.clone();
+        let started = RunStarted { run, trigger, steps_max, thread_steps_max, deadline, tags, graph, unguarded, durability, at };
         self.record(Record::RunStarted(Box::new(started)))
     }
 
@@ -148,10 +156,14 @@ impl Machine {
         let (facts, root, shape) = (&self.folded.facts, &self.folded.root.facts, &self.root.shape);
         match begin {
             Begin::Input { supersede: true, .. } => {
+                if self.is_compensating() {
+                    return Err(Refusal::Compensating);
+                }
                 if let Some((effects, questions)) = self.in_doubt() {
                     return Err(Refusal::InDoubt { effects, questions });
                 }
             }
+            Begin::Input { .. } if self.is_compensating() => return Err(Refusal::Compensating),
             Begin::Input { .. } if !facts.questions.is_empty() => {
                 let questions: Vec<_> = facts.questions.iter().map(|q| format!("\"{}\" ({})", q.text, q.id)).collect();
                 return Err(Refusal::Waiting { questions: questions.join(", ") });
@@ -160,8 +172,13 @@ impl Machine {
                 return Err(Refusal::Unfinished { next: self.open_nodes() });
             }
             Begin::Input { .. } => {}
-            Begin::Resume | Begin::Answer(_) if root.head.is_none() => return Err(Refusal::Fresh),
-            Begin::Resume | Begin::Answer(_) => {
+            Begin::Resume | Begin::Answer(_) | Begin::Compensate if root.head.is_none() => return Err(Refusal::Fresh),
+            Begin::Compensate if !self.is_compensating() => {
+                if let Some((effects, questions)) = self.in_doubt_for_good() {
+                    return Err(Refusal::InDoubt { effects, questions });
+                }
+            }
+            Begin::Resume | Begin::Answer(_) | Begin::Compensate => {
                 if let Some(gone) = self.gone() {
                     return Err(Refusal::Gone(gone));
                 }
@@ -175,13 +192,20 @@ impl Machine {
 
     /// Effects of the open step that may have happened, and the questions about them.
     pub(super) fn in_doubt(&self) -> Option<(String, String)> {
+        self.in_doubt_but(&|_| false)
+    }
+
+    /// As [`in_doubt`](Self::in_doubt), without effects that are settled otherwise.
+    pub(super) fn in_doubt_but(&self, is_settled: &dyn Fn(&EffectId) -> bool) -> Option<(String, String)> {
         let facts = &self.folded.facts;
-        let mut effects: Vec<String> =
-            facts.journals.keys().flat_map(|task| facts.doubtful(task)).map(|(effect, _)| effect.to_string()).collect();
+        let doubtful = facts.journals.keys().flat_map(|task| facts.doubtful(task)).map(|(effect, _)| effect);
+        let mut effects: Vec<String> = doubtful.filter(|effect| !is_settled(effect)).map(|effect| effect.to_string()).collect();
         effects.sort();
         let mut questions = Vec::new();
         for question in &facts.questions {
-            if let QuestionKind::Doubt(effect) = &question.kind {
+            if let QuestionKind::Doubt(effect) = &question.kind
+                && !is_settled(effect)
+            {
                 effects.push(effect.to_string());
                 questions.push(question.id.to_string());
             }

@@ -16,6 +16,8 @@ pub(crate) enum EditRefusal {
     Ambiguous { nodes: String },
     #[error("it is not known whether {effects} happened, so nothing may take their place; answer first: {questions}")]
     InDoubt { effects: String, questions: String },
+    #[error("what the thread did outside is being compensated; resume it until that is done")]
+    Compensating,
     #[error("the edit cannot be applied: {0}")]
     Changes(#[source] StateError),
     #[error("{0}")]
@@ -85,6 +87,9 @@ impl Machine {
         };
         if let Err(error) = check(&shape.schema, &changes) {
             return Ok(Err(EditRefusal::Changes(error)));
+        }
+        if self.is_compensating() {
+            return Ok(Err(EditRefusal::Compensating));
         }
         if let Some((effects, questions)) = self.in_doubt() {
             return Ok(Err(EditRefusal::InDoubt { effects, questions }));

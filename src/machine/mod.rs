@@ -7,6 +7,7 @@
 mod answer;
 mod begin;
 mod call;
+mod compensate;
 mod edit;
 mod effect;
 mod gone;
@@ -125,6 +126,8 @@ pub(crate) enum RunFailure {
     Merge { step: StepNumber, source: StateError },
     #[error("the conditional edge after \"{node}\" {what}; it may lead to: {allowed}")]
     Route { node: NodeName, what: String, allowed: String },
+    #[error("{}; what the thread had done outside is compensated", .fault.text)]
+    Compensated { fault: Fault },
     #[error("nothing is due any more, and the join before \"{node}\" still waits for {missing}")]
     Starved { node: NodeName, missing: String },
 }
@@ -134,6 +137,7 @@ impl RunFailure {
     fn origin(&self) -> Origin {
         match self {
             Self::Node { failure, .. } => failure.origin,
+            Self::Compensated { fault } => Origin::of_code(&fault.code),
             Self::StepLimit { .. } => Origin::StepLimit,
             Self::Merge { source: StateError::UnknownMessage { .. }, .. } => Origin::UnknownMessage,
             Self::Merge { source: StateError::Function { .. }, .. } => Origin::MergeFunction,
@@ -152,7 +156,11 @@ impl RunFailure {
     fn seen_outside(&self) -> Failure {
         let class = match self {
             Self::Node { failure, .. } => failure.class,
-            Self::StepLimit { .. } | Self::Merge { .. } | Self::Route { .. } | Self::Starved { .. } => Class::Deterministic,
+            Self::StepLimit { .. }
+            | Self::Merge { .. }
+            | Self::Route { .. }
+            | Self::Starved { .. }
+            | Self::Compensated { .. } => Class::Deterministic,
         };
         Failure { origin: self.origin(), class, message: self.to_string(), causes: Vec::new() }
     }
@@ -160,6 +168,7 @@ impl RunFailure {
     fn fault(&self) -> Fault {
         let node = match self {
             Self::Node { node, .. } | Self::Route { node, .. } | Self::Starved { node, .. } => Some(node.clone()),
+            Self::Compensated { fault } => fault.node.clone(),
             Self::StepLimit { .. } | Self::Merge { .. } => None,
         };
         Fault { code: self.code().to_owned(), node, text: self.to_string() }
@@ -351,7 +360,8 @@ impl Machine {
         let (scope, motion) = (self.folded.scope(path)?, self.motion(path)?);
         let tasks = &scope.facts.tasks;
         if tasks.is_empty() {
-            return Some(Ending::Done);
+            let failed = self.folded.facts.rollback.as_ref().filter(|_| path.is_root()).and_then(|rollback| rollback.why.clone());
+            return Some(failed.map_or(Ending::Done, |fault| Ending::Failed(RunFailure::Compensated { fault })));
         }
         let mut paused = false;
         for (index, task) in tasks.iter().enumerate() {
@@ -399,6 +409,10 @@ impl Machine {
 
     /// The limit of steps that is used up, where another step would have to begin.
     fn limit_reached(&self, scope: &Scope) -> Option<(u64, &'static str)> {
+        if self.is_compensating() {
+            // There are only as many steps as effects.
+            return None;
+        }
         let begun = scope.facts.tasks.iter().any(|task| !matches!(task.status, TaskStatus::Open));
         let started = self.folded.facts.run.as_ref().filter(|_| !begun).map(|run| &run.started)?;
         let thread = started.thread_steps_max.filter(|max| self.folded.facts.steps_total >= *max);
@@ -471,6 +485,11 @@ impl Machine {
     fn end(&mut self, path: &Path, ending: Ending, env: &Env<'_>) -> Step {
         if !path.is_root() {
             return self.call_ends(path, ending);
+        }
+        if let Ending::Failed(failure) = &ending
+            && self.compensates_failure(failure, env)?
+        {
+            return self.go_on(path, env);
         }
         self.ended = true;
         let outcome = match &ending {

@@ -58,6 +58,9 @@ impl Machine {
                 return Ok(Err(failure));
             }
         };
+        if path.is_root() && self.is_compensating() {
+            next.due = self.next_compensation(merged.len());
+        }
         self.keep_names(&shape, (branch, path, step.next()), &mut next.due);
         let stepped = Stepped {
             branch,

@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::dependency::Dependencies;
 use super::effect::Effect;
 use super::stream::{Announcer, Told};
+use super::subgraph::Runnables;
 use crate::clock::Clock;
 use crate::error::{Failure, NodeError};
 use crate::graph::{Asking, NodeReturn};
@@ -43,6 +44,8 @@ pub(crate) struct Common {
     pub(crate) announcer: Announcer,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) dependencies: Dependencies,
+    /// The nodes of the outermost graph.
+    pub(crate) root: Arc<Runnables>,
 }
 
 /// One attempt of a task, as it is known to the node (through [`Context`]) and to the runner.

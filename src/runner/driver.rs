@@ -220,6 +220,7 @@ impl Driver {
             announcer: self.announcer.clone(),
             clock: Arc::clone(&self.clock),
             dependencies: std::mem::take(&mut self.dependencies),
+            root: Arc::clone(&self.runnables),
         };
         (Arc::new(common), requests)
     }

@@ -24,7 +24,7 @@ use crate::store::{StoreError, ThreadStatus};
 /// | `thread-name`, `thread-unknown`, `no-store` | the name cannot be used; there is no such thread; the runner keeps none | - |
 /// | `thread-exists`, `export` | a copy or an import would overwrite a thread; lines are no export | as it was |
 /// | `thread-busy`, `thread-moved` | it is running already, here or in another runner; somebody else wrote to it meanwhile | goes on there |
-/// | `thread-unfinished`, `thread-waiting`, `in-doubt`, `input`, `no-steps` | new input is refused | as it was |
+/// | `thread-unfinished`, `thread-waiting`, `in-doubt`, `compensating`, `input`, `no-steps` | new input is refused | as it was |
 /// | `unknown-message` | a message is to be removed that is not there, by an input, an edit or a node | as it was, or can be resumed |
 /// | `question-unknown`, `question-answered`, `question-expired`, `question-closed`, `question-ambiguous`, `not-waiting`, `answer-misfit` | an answer is refused | as it was |
 /// | `edit-node`, `edit-changes`, `no-checkpoint`, `no-subgraph` | an edit, a fork or a look inside is refused | as it was |
@@ -252,6 +252,7 @@ impl Error {
         let why = match closed.why {
             CloseReason::Superseded => "new input or an edit took its place",
             CloseReason::Abandoned => "the node that waited for it went on without it",
+            CloseReason::Compensated => "the thread was given up, and what it had done is compensated",
         };
         Self::of(Kind::Closed { thread: thread.clone(), question, at: closed.at.0, why })
     }
@@ -353,6 +354,7 @@ impl Error {
                 Refusal::Input(_) => "input",
                 Refusal::Gone(_) => "node-gone",
                 Refusal::InDoubt { .. } => "in-doubt",
+                Refusal::Compensating => "compensating",
             },
             Kind::Answer { refusal: AnswerRefusal::NotOpen(_), .. } => "question-unknown",
             Kind::Answer { refusal: AnswerRefusal::Misfit { .. } | AnswerRefusal::Twice(_), .. } => "answer-misfit",
@@ -360,7 +362,7 @@ impl Error {
             Kind::Answered { .. } => "question-answered",
             Kind::Ambiguous { .. } => "question-ambiguous",
             Kind::NotWaiting { .. } => "not-waiting",
-            Kind::FailedElsewhere { fault, .. } => Origin::code_of(&fault.code),
+            Kind::FailedElsewhere { fault, .. } => Origin::of_code(&fault.code).code(),
             Kind::Closed { .. } => "question-closed",
             Kind::NoCheckpoint { .. } => "no-checkpoint",
             Kind::NoSubgraph { .. } | Kind::ManySubgraphs { .. } | Kind::SubgraphType { .. } => "no-subgraph",
@@ -369,6 +371,7 @@ impl Error {
                 EditRefusal::Changes(StateError::UnknownMessage { .. }) => "unknown-message",
                 EditRefusal::Changes(_) => "edit-changes",
                 EditRefusal::InDoubt { .. } => "in-doubt",
+                EditRefusal::Compensating => "compensating",
                 EditRefusal::NoGraph { .. } => "no-subgraph",
                 EditRefusal::Edges(failure) => failure.code(),
             },

@@ -3,6 +3,7 @@
 mod answers;
 #[cfg(feature = "testing")]
 mod at_once;
+mod compensation;
 mod context;
 mod dependency;
 mod desk;
@@ -40,6 +41,7 @@ use subgraph::Runnables;
 
 #[cfg(feature = "testing")]
 pub(crate) use at_once::at_once;
+pub use compensation::PastEffect;
 pub use context::Context;
 pub use dependency::Dep;
 pub use effect::{Effect, Performed};

@@ -26,6 +26,15 @@ pub(super) async fn perform<T: Serialize + DeserializeOwned>(mut effect: Effect<
     if let Some(refused) = effect.refused.take() {
         return Err(refused);
     }
+    if let Some(compensation) = &effect.terms.compensation
+        && !effect.attempt.run.root.compensates(&compensation.by)
+    {
+        let text = format!(
+            "effect \"{}\" is to be compensated by \"{}\", which the outermost graph does not declare; add `.undo(..)` or `.reconcile(..)` to it",
+            id.key, compensation.by
+        );
+        return Err(NodeError::new(text).deterministic());
+    }
     let known = effect.attempt.start.journal.effect(&id.key, id.occurrence);
     if let Some((then, now)) = known.and_then(|known| known.terms.arguments.as_ref()).zip(effect.terms.arguments.as_ref())
         && then.fingerprint != now.fingerprint

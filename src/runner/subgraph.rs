@@ -10,7 +10,7 @@ use super::driver::Runnable;
 use super::handler::startable;
 use crate::error::NodeError;
 use crate::graph::{Graph, GraphBuilder, Handlers, IntoNode, Keeps, Node, NodeReturn, NodeShape, Shape, Subgraph};
-use crate::id::Path;
+use crate::id::{NodeName, Path};
 use crate::machine::{Call, CallInput, CallOutcome};
 use crate::state::{Change, State, Update, View};
 
@@ -33,6 +33,11 @@ impl Runnables {
         let inner = |subgraph: &Subgraph| Arc::clone(&subgraph.nodes).downcast().expect("made by `subgraph` below");
         let inner = graph.subgraphs.iter().map(|(key, subgraph)| (Arc::clone(key), inner(subgraph))).collect();
         Self { nodes, inner, shape: Arc::clone(&graph.shape) }
+    }
+
+    /// Whether the graph declares something of that name that compensates effects.
+    pub(crate) fn compensates(&self, name: &NodeName) -> bool {
+        self.shape.index(name).is_some_and(|node| self.shape.nodes[node].compensates.is_some())
     }
 
     /// The nodes of the graph that runs at `path`, if there is one.

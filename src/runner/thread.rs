@@ -20,7 +20,7 @@ use super::spans::{self, Spans};
 use super::stop::{Lease, NoLease, Stop, Stopped, Stopper};
 use super::stream::{Announcer, Events, Told};
 use crate::id::{InvalidThreadName, NodeName, Path, ThreadName};
-use crate::log::{Durability, Entry, Folded, Question, Report, Snapshot};
+use crate::log::{Durability, Entry, Folded, Progress, Question, Report, Snapshot};
 use crate::machine::{Begin, Ending, Machine};
 use crate::state::{Change, State, StateKind, Update, Values, View};
 use crate::store::{Reach, Store};
@@ -162,6 +162,19 @@ impl<S: State> Thread<S> {
             .map_err(|error| Error::damaged(name, error))
     }
 
+    /// How far the thread has come: which tasks are done, have failed and remain, which effects are in doubt, and which were compensated.
+    ///
+    /// # Errors
+    ///
+    /// No such thread.
+    pub async fn progress(&self) -> Result<Progress, Error> {
+        let folded = self.open_stateless().await?;
+        if folded.root.facts.head.is_none() {
+            return Err(Error::unknown_thread(self.name()?));
+        }
+        Ok(folded.progress())
+    }
+
     /// The open questions; none if there is no such thread.
     pub async fn questions(&self) -> Result<Vec<Arc<Question>>, Error> {
         // Questions can be shown whatever has become of the states.
@@ -291,7 +304,7 @@ impl<S: State> Thread<S> {
 
     async fn drive(&self, begin: Begin, announcer: Announcer, mut stopped: Stopped) -> Result<Outcome<S>, Error> {
         let name = self.name()?;
-        let drops = matches!(begin, Begin::Input { supersede: true, .. });
+        let drops = matches!(begin, Begin::Input { supersede: true, .. } | Begin::Compensate);
         let mut driver = self.driver(announcer, drops, begin.writes()).await?;
         driver.keeper.may_block = spawned_may_block();
         driver.go_back(self.options.at, matches!(begin, Begin::Resume))?;
