@@ -206,7 +206,10 @@ async fn one(seed: u64, durability: Durability) -> usize {
             let count = records.len() as u64;
             let status = ferrata::store::ThreadStatus::Running;
             let (thread, records, at) = (thread.clone(), records.clone(), Timestamp(1_000));
-            store.append(Append { thread, expected, records, snapshot: None, status, at }).await.expect("it is appended");
+            store
+                .append(Append { thread, expected, records, snapshot: None, status, questions: None, at })
+                .await
+                .expect("it is appended");
             expected.0 += count;
         }
         let world = Arc::new(World::default());

@@ -233,7 +233,7 @@ impl Kept {
         for records in appends {
             let (thread, records, count) = (ThreadName::new("t").unwrap(), records.clone(), records.len() as u64);
             let (status, at) = (ThreadStatus::Running, ferrata::clock::Timestamp(1));
-            store.append(Append { thread, expected, records, snapshot: None, status, at }).await.unwrap();
+            store.append(Append { thread, expected, records, snapshot: None, status, questions: None, at }).await.unwrap();
             expected.0 += count;
         }
         store
