@@ -47,10 +47,12 @@ fn poll(store: impl Store, clock: &ManualClock) -> Runner<Poll> {
     Runner::with_clock(graph, store, clock.clone())
 }
 
-fn memory_and_file() -> (tempfile::TempDir, Vec<(&'static str, Arc<dyn Store>)>) {
+type Stores = Vec<(&'static str, Arc<dyn Store>)>;
+
+fn memory_and_file() -> (tempfile::TempDir, Stores) {
     let dir = tempfile::tempdir().expect("a folder");
     let file = RedbStore::open(dir.path().join("s.redb")).expect("a store");
-    let stores: Vec<(&'static str, Arc<dyn Store>)> = vec![("memory", Arc::new(MemoryStore::new())), ("file", Arc::new(file))];
+    let stores: Stores = vec![("memory", Arc::new(MemoryStore::new())), ("file", Arc::new(file))];
     (dir, stores)
 }
 
