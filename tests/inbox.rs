@@ -8,8 +8,8 @@ mod support {
 }
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata::clock::{ManualClock, Timestamp};
@@ -24,7 +24,7 @@ use ferrata::{
 use redb::{Database, ReadableTable, TableDefinition};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use support::desk::{Case, Desk, asked};
+use support::desk::{Case, Desk, asked, counting};
 
 #[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug, PartialEq)]
 struct Poll {
@@ -312,6 +312,41 @@ async fn a_page_reads_its_own_threads_once_however_many_there_are() {
         costs.push(loads.load(Ordering::SeqCst) - before);
     }
     assert_eq!(costs, [5, 5], "two questions of each of five threads");
+}
+
+/// Notes what each append says of questions.
+#[derive(Debug, Default)]
+struct Noting {
+    inner: MemoryStore,
+    said: Arc<Mutex<Vec<Option<usize>>>>,
+}
+
+impl Store for Noting {
+    ferrata::hand_on_store!(inner);
+
+    fn append(&self, append: Append) -> Pending<'_, Appended> {
+        self.said.lock().expect("no panic").push(append.questions.as_ref().map(Vec::len));
+        self.inner.append(append)
+    }
+}
+
+#[tokio::test]
+async fn only_appends_that_change_what_is_open_speak_of_it() {
+    let store = Noting::default();
+    let said = Arc::clone(&store.said);
+    counting(store, 20).thread("t").run(Case::update()).await.expect("it runs").done().expect("it ends");
+    assert!(said.lock().expect("no panic").len() > 20 && said.lock().expect("no panic").iter().all(Option::is_none));
+    let store = Noting::default();
+    let said = Arc::clone(&store.said);
+    let runner = poll(store, &ManualClock::at(Timestamp(1_000)));
+    for number in [2, 1] {
+        let open = runner.thread("t").run_once(Poll::update().due(vec![3, 0])).await.expect("it runs").questions().to_vec();
+        assert_eq!(open.len(), number);
+        _ = runner.thread("t").answer(open[0].id, "yes").await.expect("it runs");
+    }
+    let spoken: Vec<usize> = said.lock().expect("no panic").iter().flatten().copied().collect();
+    // Both can be asked in one append.
+    assert!(spoken.ends_with(&[2, 1, 0]) && spoken.len() <= 4, "{spoken:?}");
 }
 
 /// A copy of a thread that is done, of which the index says that it asks.
