@@ -94,8 +94,9 @@ pub use id::{
 pub use log::{Durability, OnExpiry, Progress, Question, QuestionKind, Target};
 pub use policy::Retry;
 pub use runner::{
-    Checked, Checkpoint, Context, Dep, Effect, Error, Event, Events, ForgetSecrets, FromTask, Inside, Keep, Mode, Outcome,
-    PastEffect, Performed, Runner, SealSecrets, SecretPlace, Secrets, SecretsError, ShutDown, Suspension, Thread, ThreadState,
+    Checked, Checkpoint, Context, Dep, Effect, Error, Event, Events, ForgetSecrets, FromTask, Inbox, InboxItem, Inside, Keep,
+    Mode, Outcome, PastEffect, Performed, Runner, SealSecrets, SecretPlace, Secrets, SecretsError, ShutDown, Suspension, Thread,
+    ThreadState,
 };
 pub use state::{State, StaticState, View};
 

@@ -180,7 +180,10 @@ async fn killed_behind(store: &MemoryStore, last: impl Fn(&Record) -> bool) -> A
     let end = log.iter().position(|entry| last(&entry.record)).expect("there is one");
     let records = log.into_iter().take(end + 1).map(|entry| entry.record).collect();
     let (killed, status, at) = (MemoryStore::new(), ThreadStatus::Running, Timestamp(0));
-    killed.append(Append { thread, expected: Position(0), records, snapshot: None, status, at }).await.expect("it is stored");
+    killed
+        .append(Append { thread, expected: Position(0), records, snapshot: None, status, questions: None, at })
+        .await
+        .expect("it is stored");
     Arc::new(killed)
 }
 

@@ -12,8 +12,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use ferrata::log::{Record, RunOutcome};
-use ferrata::store::{Order, Reach, RedbOptions, RedbStore, Store, ThreadQuery, ThreadStatus};
+use ferrata::store::{InboxQuery, Order, Reach, RedbOptions, RedbStore, Store, ThreadQuery, ThreadStatus};
 use ferrata::{Approval, Keep, ThreadName};
+use redb::{Database, ReadableTable, TableDefinition};
 use support::common::{example, text};
 use support::desk::{Case, Desk, copied};
 
@@ -37,6 +38,9 @@ async fn format_1_is_brought_up_to_date_and_its_threads_go_on() {
         let listed = store.threads(&ThreadQuery::new()).await.expect("a list");
         let lines: Vec<_> = listed.iter().map(|thread| (thread.name.as_str(), thread.status)).collect();
         assert_eq!(lines, [("1001", ThreadStatus::Waiting), ("1002", ThreadStatus::Done), ("1003", ThreadStatus::Done)]);
+        // That format had no index of what is open.
+        let open = store.questions(&InboxQuery::new()).await.expect("a list");
+        assert_eq!(open.iter().map(|row| row.thread.as_str()).collect::<Vec<_>>(), ["1001"]);
         let by_time = ThreadQuery::new().status(ThreadStatus::Done).order(Order::OldestFirst);
         let by_time = store.threads(&by_time).await.expect("a list");
         assert_eq!(by_time.iter().map(|thread| thread.name.as_str()).collect::<Vec<_>>(), ["1002", "1003"]);
@@ -74,7 +78,7 @@ async fn format_1_is_brought_up_to_date_and_its_threads_go_on() {
     assert!(store.load(&name, Reach::Whole).await.expect("it is read").entries.len() > 10);
 }
 
-/// What `format-2.redb` holds. The desk's clock and its bank are those of whoever calls.
+/// What `format-2.redb` and `format-3.redb` hold, but that of the older one no question has a deadline. The desk's clock and its bank are those of whoever calls.
 async fn make(desk: &Desk, path: &Path) {
     // Small, and with an artifact all the same.
     let store = RedbOptions::new().artifacts_above(2_500).open(path).expect("a store");
@@ -82,7 +86,8 @@ async fn make(desk: &Desk, path: &Path) {
     for thread in ["waiting", "forked", "failed", "pruned", "large"] {
         let paper = if thread == "large" { "page ".repeat(1_000) } else { String::new() };
         for topic in ["rope", "ladder"] {
-            let input = Case::update().topic(topic).paper(&*paper);
+            let n = if thread == "waiting" { 60_000 } else { 0 };
+            let input = Case::update().topic(topic).paper(&*paper).n(n);
             let question = runner.thread(thread).run(input).await.expect("it runs").questions()[0].id;
             if topic == "ladder" && ["waiting", "pruned", "large"].contains(&thread) {
                 continue;
@@ -104,6 +109,10 @@ async fn make(desk: &Desk, path: &Path) {
     store.compact().await.expect("it is compacted");
 }
 
+/// The threads that ask.
+const BY_NAME: [&str; 3] = ["large", "pruned", "waiting"];
+const BY_DEADLINE: [&str; 3] = ["waiting", "large", "pruned"];
+
 /// A copy of a store with its artifacts.
 fn whole_copy(store: &Path, folder: &Path) -> PathBuf {
     let path = copied(store, folder);
@@ -119,8 +128,8 @@ fn whole_copy(store: &Path, folder: &Path) -> PathBuf {
     path
 }
 
-/// It is read, and its threads go on, each with what was done in it done once.
-async fn goes_on(store: &Path) {
+/// It is read, and its threads go on, each with what was done in it done once. `asks`: the threads that ask, in the order of the inbox.
+async fn goes_on(store: &Path, asks: [&str; 3]) {
     let dir = tempfile::tempdir().expect("a folder");
     let path = whole_copy(store, dir.path());
     let store = RedbStore::open(&path).expect("it is read");
@@ -135,6 +144,9 @@ async fn goes_on(store: &Path) {
     let lines: Vec<_> = listed.iter().map(|thread| (thread.name.as_str(), thread.status)).collect();
     use ThreadStatus::{Failed, Suspended, Waiting};
     assert_eq!(lines, [("failed", Failed), ("forked", Suspended), ("large", Waiting), ("pruned", Waiting), ("waiting", Waiting)]);
+    let inbox = runner.inbox(InboxQuery::new()).await.expect("the inbox");
+    assert_eq!(inbox.items.iter().map(|item| item.thread.as_str()).collect::<Vec<_>>(), asks);
+    assert!(inbox.items.iter().all(|item| item.question.text == "Pay for ladder?"), "{inbox:?}");
     for (thread, checkpoints) in [("failed", 9), ("forked", 11), ("large", 8), ("pruned", 2), ("waiting", 8)] {
         let history = runner.thread(thread).history().await.expect("the history");
         assert_eq!(history.len(), checkpoints, "{thread}");
@@ -158,18 +170,51 @@ async fn goes_on(store: &Path) {
     let end = runner.thread("forked").answer(question.id, Approval::approve()).await.expect("it runs").done().expect("it ends");
     assert_eq!(end.log.last().map(String::as_str), Some("pay stone"));
     assert!(runner.verify().await.expect("it is looked at").faults.is_empty());
+    assert!(runner.inbox(InboxQuery::new()).await.expect("the inbox").items.is_empty());
 }
 
 #[tokio::test]
 async fn format_2_is_read_and_its_threads_go_on() {
-    goes_on(&fixture("format-2.redb")).await;
+    goes_on(&fixture("format-2.redb"), BY_NAME).await;
+}
+
+#[tokio::test]
+async fn format_3_is_read_and_its_threads_go_on() {
+    goes_on(&fixture("format-3.redb"), BY_DEADLINE).await;
+}
+
+#[tokio::test]
+async fn a_damaged_thread_of_an_older_file_does_not_hold_up_the_others() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = whole_copy(&fixture("format-2.redb"), dir.path());
+    {
+        let database = Database::open(&path).expect("it opens");
+        let transaction = database.begin_write().expect("a transaction");
+        let log: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("log");
+        let mut log = transaction.open_table(log).expect("the table");
+        let last = log.range(("pruned", 0)..("pruned", u64::MAX)).expect("rows").next_back().expect("a row").expect("it is read");
+        let (position, mut bytes) = (last.0.value().1, last.1.value().to_vec());
+        drop(last);
+        bytes[20] ^= 1;
+        log.insert(("pruned", position), &*bytes).expect("it is written");
+        drop(log);
+        transaction.commit().expect("it is stored");
+    }
+    let store = RedbStore::open(&path).expect("it is brought up to date");
+    let runner = Desk::new().over(store.clone());
+    let asks = |items: &[ferrata::InboxItem]| items.iter().map(|item| item.thread.to_string()).collect::<Vec<_>>();
+    let inbox = runner.inbox(InboxQuery::new()).await.expect("the inbox");
+    assert_eq!((asks(&inbox.items), inbox.unreadable.len()), (vec!["large".to_owned(), "waiting".to_owned()], 0));
+    // Who looks at the thread is told.
+    assert!(runner.thread("pruned").questions().await.expect_err("it is damaged").to_string().contains("\"pruned\" is damaged"));
+    assert!(!store.verify().await.expect("it is looked at").is_sound());
 }
 
 #[tokio::test]
 async fn the_newest_fixture_can_be_made() {
     let desk = Desk::new();
     make(&desk, &desk.path()).await;
-    goes_on(&desk.path()).await;
+    goes_on(&desk.path(), BY_DEADLINE).await;
     // To be kept; one that is there was made by the version it stands for.
     if let Some(path) = std::env::var_os("FERRATA_FIXTURE").map(PathBuf::from) {
         assert!(!path.exists(), "{} is there already", path.display());

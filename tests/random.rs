@@ -11,7 +11,7 @@ use std::time::Duration;
 use ferrata::clock::{ManualClock, Timestamp};
 use ferrata::log::Record;
 use ferrata::state::Message;
-use ferrata::store::{Append, Appended, MemoryStore, Pending, Store};
+use ferrata::store::{Append, Appended, InboxQuery, MemoryStore, Pending, Store};
 use ferrata::{
     Answer, Ask, Context, Durability, END, Graph, IntoNode, NodeError, Outcome, Position, Retry, Runner, START, State,
     ThreadName, View,
@@ -133,9 +133,10 @@ fn graph(seed: u64, world: &Arc<World>) -> Graph<Work> {
 }
 
 /// Keeps every append, to begin again behind any of them.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Kept {
-    inner: MemoryStore,
+    inner: Arc<MemoryStore>,
+    reader: Runner<Work>,
     appends: Arc<Mutex<Vec<Vec<Record>>>>,
 }
 
@@ -144,7 +145,15 @@ impl Store for Kept {
 
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         self.appends.lock().expect("not poisoned").push(append.records.clone());
-        self.inner.append(append)
+        Box::pin(async move {
+            let appended = self.inner.append(append).await?;
+            // The index of open questions is at no moment behind the log, or ahead of it.
+            let open = self.reader.thread("t").questions().await.expect("what was appended is read");
+            let open: HashSet<_> = open.iter().map(|question| question.id).collect();
+            let rows = self.inner.questions(&InboxQuery::new()).await?;
+            assert_eq!(rows.iter().map(|row| row.question.id).collect::<HashSet<_>>(), open);
+            Ok(appended)
+        })
     }
 }
 
@@ -188,8 +197,10 @@ fn recorded_effects(appends: &[Vec<Record>]) -> HashSet<String> {
 
 async fn one(seed: u64, durability: Durability) -> usize {
     let world = Arc::new(World::default());
-    let (store, clock) = (Kept::default(), ManualClock::at(Timestamp(1_000)));
-    let kept = Arc::clone(&store.appends);
+    let (inner, appends, clock) = (Arc::new(MemoryStore::new()), Arc::default(), ManualClock::at(Timestamp(1_000)));
+    let kept = Arc::clone(&appends);
+    let reader = Runner::new(graph(seed, &Arc::default()), Arc::clone(&inner));
+    let store = Kept { inner, reader, appends };
     let runner = Runner::with_clock(graph(seed, &world), store, clock);
     let undisturbed = finish(&runner, durability, &|_| panic!("nothing is in doubt")).await;
     let appends = kept.lock().expect("not poisoned").clone();
@@ -206,7 +217,10 @@ async fn one(seed: u64, durability: Durability) -> usize {
             let count = records.len() as u64;
             let status = ferrata::store::ThreadStatus::Running;
             let (thread, records, at) = (thread.clone(), records.clone(), Timestamp(1_000));
-            store.append(Append { thread, expected, records, snapshot: None, status, at }).await.expect("it is appended");
+            store
+                .append(Append { thread, expected, records, snapshot: None, status, questions: None, at })
+                .await
+                .expect("it is appended");
             expected.0 += count;
         }
         let world = Arc::new(World::default());

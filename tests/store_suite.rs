@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use ferrata::ThreadName;
 use ferrata::log::Record;
 use ferrata::store::{
-    Append, Appended, Block, Loaded, MemoryStore, Order, Pending, Prune, Pruned, Reach, RedbStore, Restore, Store, StoreError,
-    ThreadInfo, ThreadQuery,
+    Append, Appended, Block, InboxQuery, InboxRow, Loaded, MemoryStore, Order, Pending, Prune, Pruned, Reach, RedbStore, Restore,
+    Store, StoreError, ThreadInfo, ThreadQuery,
 };
 use ferrata::testing::{Broken, Check, StoreSuite};
 use serde_json::Value;
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 #[tokio::test]
 async fn the_store_in_memory_keeps_every_promise_but_to_survive() {
     let kept = StoreSuite::new(|| async { Ok(MemoryStore::new()) }).run().await.expect("it keeps its promises");
-    assert_eq!((kept.passed.len(), kept.left_out), (12, vec![Check::Crash]));
+    assert_eq!((kept.passed.len(), kept.left_out), (13, vec![Check::Crash]));
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn the_store_in_a_file_keeps_every_promise() {
     let fresh = next.clone();
     let suite = StoreSuite::new(move || std::future::ready(RedbStore::open(fresh())));
     let kept = suite.reopen(move |store| std::future::ready(image(&store, next()))).run().await.expect("it keeps its promises");
-    assert_eq!((kept.passed.len(), kept.left_out.len()), (13, 0));
+    assert_eq!((kept.passed.len(), kept.left_out.len()), (14, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +81,7 @@ async fn a_check_that_cannot_be_made_says_what_it_needs() {
     let error = StoreSuite::new(|| async { Ok(MemoryStore::new()) }).check(Check::Crash).await.expect_err("it cannot be made");
     assert!(error.to_string().contains("say how to reopen the store"), "{error}");
     let closed = StoreSuite::<MemoryStore>::new(|| async { Err(StoreError::Closed) }).run().await.expect_err("there is no store");
-    assert_eq!(closed.faults().count(), 12);
+    assert_eq!(closed.faults().count(), 13);
     assert!(closed.to_string().contains("order: the store cannot be opened: the store is closed"), "{closed}");
 }
 
@@ -127,12 +127,16 @@ enum Flaw {
     PrunesBlindly,
     /// Keeps what it says it has pruned.
     KeepsPruned,
+    /// Never takes the last question of a thread for answered.
+    KeepsLastQuestion,
+    /// Goes on behind all questions with the deadline of the last line.
+    SkipsEqualDeadlines,
     /// Acknowledges the last append of each thread before it is durable.
     ActsEarly,
 }
 
 /// Which check sees it, and a word of what it says.
-const FLAWS: [(Flaw, Check, &str); 20] = [
+const FLAWS: [(Flaw, Check, &str); 22] = [
     (Flaw::Tears, Check::Atomicity, "an append of "),
     (Flaw::KeepsRefused, Check::Atomicity, "there should be no thread"),
     (Flaw::SortsByTime, Check::Order, "is not what was appended"),
@@ -152,6 +156,8 @@ const FLAWS: [(Flaw, Check, &str); 20] = [
     (Flaw::Overwrites, Check::Restore, "is accepted"),
     (Flaw::PrunesBlindly, Check::Prune, "although the log ends elsewhere"),
     (Flaw::KeepsPruned, Check::Prune, "was loaded whole, and begins with"),
+    (Flaw::KeepsLastQuestion, Check::Questions, "the index of open questions has"),
+    (Flaw::SkipsEqualDeadlines, Check::Questions, "are left"),
     (Flaw::ActsEarly, Check::Crash, "after the first crash"),
 ];
 
@@ -180,15 +186,28 @@ impl Flawed {
             Flaw::Tears if append.records.len() > 1 => {
                 let others = append.records.split_off(1);
                 let (thread, expected) = (append.thread.clone(), append.expected.0 + 1);
-                let (snapshot, status, at) = (append.snapshot.take(), append.status, append.at);
+                let (snapshot, status, questions, at) =
+                    (append.snapshot.take(), append.status, append.questions.take(), append.at);
                 self.store.append(append).await?;
                 tokio::task::yield_now().await;
                 self.store
-                    .append(Append { thread, expected: ferrata::Position(expected), records: others, snapshot, status, at })
+                    .append(Append {
+                        thread,
+                        expected: ferrata::Position(expected),
+                        records: others,
+                        snapshot,
+                        status,
+                        questions,
+                        at,
+                    })
                     .await
             }
             Flaw::Drops if append.records.len() > 10 => {
                 append.records.pop();
+                self.store.append(append).await
+            }
+            Flaw::KeepsLastQuestion => {
+                append.questions = append.questions.filter(|questions| !questions.is_empty());
                 self.store.append(append).await
             }
             Flaw::Converts => {
@@ -209,8 +228,8 @@ impl Flawed {
     /// Appends where the log ends, whatever was expected.
     async fn push(&self, append: Append) -> Result<Appended, StoreError> {
         let (thread, wanted) = (append.thread.clone(), append.expected);
-        let Append { records, status, at, .. } = &append;
-        let again = (records.clone(), *status, *at);
+        let Append { records, status, questions, at, .. } = &append;
+        let again = (records.clone(), *status, questions.clone(), *at);
         let mut result = self.store.append(append).await;
         if self.flaw == Flaw::TellsWrongNumbers {
             if let Err(StoreError::Moved { found, expected, .. }) = &mut result {
@@ -220,9 +239,11 @@ impl Flawed {
         }
         let mut next = result;
         while let Err(StoreError::Moved { found, .. }) = next {
-            let (records, status, at) = again.clone();
-            next =
-                self.store.append(Append { thread: thread.clone(), expected: found, records, snapshot: None, status, at }).await;
+            let (records, status, questions, at) = again.clone();
+            next = self
+                .store
+                .append(Append { thread: thread.clone(), expected: found, records, snapshot: None, status, questions, at })
+                .await;
             if next.is_ok() && self.flaw == Flaw::KeepsRefused {
                 return Err(StoreError::Moved { thread, expected: wanted, found });
             }
@@ -276,6 +297,15 @@ impl Flawed {
         Ok(found)
     }
 
+    async fn asked(&self, query: &InboxQuery) -> Result<Vec<InboxRow>, StoreError> {
+        let mut found = self.store.questions(query).await?;
+        if self.flaw == Flaw::SkipsEqualDeadlines {
+            let last = query.place().map(|(deadline, ..)| deadline);
+            found.retain(|row| last.is_none() || row.question.deadline != last);
+        }
+        Ok(found)
+    }
+
     async fn remove(&self, thread: &ThreadName) -> Result<bool, StoreError> {
         if self.flaw == Flaw::DeletesPrefixes {
             for other in self.store.threads(&ThreadQuery::new().prefix(thread.as_str()).limit(1_000)).await? {
@@ -316,7 +346,11 @@ impl Flawed {
         for thread in self.store.threads(&ThreadQuery::new().limit(1_000)).await? {
             let Loaded { snapshot, mut entries, .. } = self.store.load(&thread.name, Reach::Whole).await?;
             entries.pop();
-            let restore = Restore { thread: thread.name, base: snapshot.map(Box::new), entries, status: thread.status };
+            let query = InboxQuery::new().prefix(thread.name.as_str()).limit(1_000);
+            let rows = self.store.questions(&query).await?;
+            let questions = rows.iter().filter(|row| row.thread == thread.name).map(|row| row.question).collect();
+            let (base, status) = (snapshot.map(Box::new), thread.status);
+            let restore = Restore { thread: thread.name, base, entries, status, questions };
             left.store.restore(restore).await?;
         }
         Ok(left)
@@ -346,6 +380,10 @@ impl Store for Flawed {
 
     fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
         Box::pin(self.list(query))
+    }
+
+    fn questions<'a>(&'a self, query: &'a InboxQuery) -> Pending<'a, Vec<InboxRow>> {
+        Box::pin(self.asked(query))
     }
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {

@@ -18,6 +18,8 @@ use tempfile::TempDir;
 const LOG: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("log");
 const SNAPSHOTS: TableDefinition<'_, (&str, u64), &[u8]> = TableDefinition::new("snapshots");
 const BY_STATUS: TableDefinition<'_, (u8, u64, &str), ()> = TableDefinition::new("by_status");
+const QUESTIONS: TableDefinition<'_, (&str, u128), u64> = TableDefinition::new("questions");
+const BY_DEADLINE: TableDefinition<'_, (u64, &str, u128), ()> = TableDefinition::new("by_deadline");
 /// Where a thread's head stands.
 const HEAD: u64 = u64::MAX;
 
@@ -126,7 +128,24 @@ fn damages(snapshot: u64) -> Vec<Damage> {
     let stray = |transaction: &redb::WriteTransaction| {
         transaction.open_table(BY_STATUS).expect("the table").insert((2, 9, "nobody"), ()).expect("it is written");
     };
+    let question = |of: &'static str| {
+        move |transaction: &redb::WriteTransaction| {
+            transaction.open_table(QUESTIONS).expect("the table").insert((of, 5), 7).expect("it is written");
+        }
+    };
+    let due = |of: &'static str| {
+        move |transaction: &redb::WriteTransaction| {
+            transaction.open_table(BY_DEADLINE).expect("the table").insert((7, of, 5), ()).expect("it is written");
+        }
+    };
+    let asks = move |transaction: &redb::WriteTransaction| {
+        question("nobody")(transaction);
+        due("nobody")(transaction);
+    };
     vec![
+        ("a question that is not due", Box::new(question("t")), "the index of open questions does not fit thread \"t\""),
+        ("due and no question", Box::new(due("t")), "the index of open questions does not fit thread \"t\""),
+        ("nobody asks", Box::new(asks), "the index of open questions does not fit thread \"nobody\""),
         ("a flipped record", Box::new(change(LOG, 8, flip)), "record 8 of thread \"t\" is damaged"),
         ("a cut record", Box::new(change(LOG, 8, cut)), "record 8 of thread \"t\" is damaged"),
         ("a record that is gone", Box::new(remove(LOG, 8)), "of thread \"t\" is damaged: it is missing"),
@@ -154,12 +173,13 @@ async fn planted_damage_is_told_by_the_store() {
         assert!(verified.faults.iter().all(|fault| !fault.contains("\"other\"")), "{name}: {verified:?}");
         // It is told again: nothing was mended behind one's back.
         assert_eq!(store.verify().await.expect("it is looked at").faults, verified.faults, "{name}");
-        let runner = counting(store, 100);
+        let runner = counting(store.clone(), 100);
         assert_eq!(runner.thread("other").state().await.expect("it is not touched").values.n, 100, "{name}");
         // A thread with damaged bytes can always be deleted.
         if !name.contains("nobody") {
             assert!(runner.thread("t").delete().await.expect("it is deleted"), "{name}");
             assert!(runner.threads(ThreadQuery::new()).await.expect("a list").iter().all(|thread| thread.name.as_str() != "t"));
+            assert!(store.verify().await.expect("it is looked at").is_sound(), "{name}: nothing of it is left");
         }
     }
 }

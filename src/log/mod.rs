@@ -3,6 +3,7 @@
 //! A program can read a thread's records with [`Thread::log`](crate::Thread::log); each one serializes to readable JSON. The format of what is
 //! stored is described in the module [`mod@format`].
 
+mod asked;
 pub(crate) mod codec;
 mod compensation;
 mod export;
@@ -30,6 +31,7 @@ mod upgraded;
 #[doc = include_str!("../docs/format.md")]
 pub mod format {}
 
+pub(crate) use asked::{OpenQuestions, open_questions};
 pub use codec::{CodecError, RECORD_VERSION};
 pub(crate) use compensation::Compensable;
 pub use export::ExportError;

@@ -78,6 +78,8 @@ enum Kind {
     OtherSnapshot { thread: ThreadName, at: Position },
     #[error("thread \"{thread}\" is listed as {listed:?}, and its records say {told:?}; export and import it")]
     OtherStatus { thread: ThreadName, listed: ThreadStatus, told: ThreadStatus },
+    #[error("the index of open questions does not say what the records of thread \"{thread}\" say; export and import it")]
+    OtherQuestions { thread: ThreadName },
     #[error(transparent)]
     Export(#[from] ExportError),
     #[error("there is no thread \"{thread}\"; run it with an input first")]
@@ -214,6 +216,10 @@ impl Error {
         Self::of(Kind::OtherStatus { thread: thread.clone(), listed, told })
     }
 
+    pub(crate) fn other_questions(thread: &ThreadName) -> Self {
+        Self::of(Kind::OtherQuestions { thread: thread.clone() })
+    }
+
     pub(crate) fn busy(thread: &ThreadName) -> Self {
         Self::of(Kind::Busy { thread: thread.clone() })
     }
@@ -336,9 +342,11 @@ impl Error {
             Kind::Name(_) => "thread-name",
             Kind::Store(StoreError::Moved { .. }) => "thread-moved",
             Kind::Store(_) => "store",
-            Kind::Damaged { .. } | Kind::ForkedFromNowhere { .. } | Kind::OtherSnapshot { .. } | Kind::OtherStatus { .. } => {
-                "log-damaged"
-            }
+            Kind::Damaged { .. }
+            | Kind::ForkedFromNowhere { .. }
+            | Kind::OtherSnapshot { .. }
+            | Kind::OtherStatus { .. }
+            | Kind::OtherQuestions { .. } => "log-damaged",
             Kind::Exists { .. } => "thread-exists",
             Kind::Export(_) => "export",
             Kind::Shape { .. } => "state-shape",
@@ -423,6 +431,11 @@ impl Error {
                 | Kind::Ambiguous { .. }
                 | Kind::NotWaiting { .. }
         )
+    }
+
+    /// Whether other threads of the store may well be read.
+    pub(crate) fn is_damage_of_a_thread(&self) -> bool {
+        self.code() == "log-damaged" || matches!(&*self.kind, Kind::Store(StoreError::Codec(_)))
     }
 
     /// Whether trying the same again later may help: the node's failure was transient, or the thread was busy.

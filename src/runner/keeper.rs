@@ -10,9 +10,9 @@ use super::error::Error;
 use super::seal::Sealer;
 use crate::clock::Clock;
 use crate::id::{Position, ThreadName};
-use crate::log::{Durability, Folded, Record, RunOutcome, Snapshot, SnapshotMeter};
+use crate::log::{Durability, Folded, OpenQuestions, Question, Record, RunOutcome, Snapshot, SnapshotMeter};
 use crate::machine::Machine;
-use crate::store::{Append, Appended, Block, Prune, Store, StoreError, ThreadStatus};
+use crate::store::{Append, Appended, Block, OpenQuestion, Prune, Store, StoreError, ThreadStatus};
 
 pub(crate) struct Keeper {
     pub(crate) store: Option<Arc<dyn Store>>,
@@ -24,6 +24,8 @@ pub(crate) struct Keeper {
     /// Where the log ends.
     pub(crate) position: Position,
     pub(crate) meter: SnapshotMeter,
+    /// The questions that are open there.
+    pub(crate) questions: OpenQuestions,
     /// The thread as it was opened, if a snapshot was due then: a run that is stored at its end writes none of its own.
     pub(crate) opened: Option<Box<Snapshot>>,
     /// Whether this is a task of its own on a runtime whose other workers take over when one blocks.
@@ -98,7 +100,9 @@ impl Keeper {
         let next = Position(self.position.0 + records.len() as u64);
         let snapshot = if due { Some(Box::new(Snapshot::of(folded, next)?)) } else { self.opened.take() };
         let (thread, expected) = (self.thread.clone(), self.position);
-        let mut append = Append { thread, expected, records, snapshot, status: status(folded), at: self.clock.now() };
+        let questions = self.questions.after(&records).map(indexed);
+        let (status, at) = (status(folded), self.clock.now());
+        let mut append = Append { thread, expected, records, snapshot, status, questions, at };
         self.sealer.iter().try_for_each(|sealer| sealer.seal(&mut append, folded))?;
         Ok(append)
     }
@@ -116,6 +120,11 @@ async fn now(store: &dyn Store, append: Append, may_block: bool) -> Result<Appen
 /// Whether a task of this runtime may block. Only one that was spawned: others may run where it is forbidden.
 pub(crate) fn spawned_may_block() -> bool {
     Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
+}
+
+/// Open questions, as the index of them says it.
+pub(crate) fn indexed(questions: &[Arc<Question>]) -> Vec<OpenQuestion> {
+    questions.iter().map(|question| OpenQuestion::from(&**question)).collect()
 }
 
 /// What a thread is doing, as its records tell.

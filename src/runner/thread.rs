@@ -20,7 +20,7 @@ use super::spans::{self, Spans};
 use super::stop::{Lease, NoLease, Stop, Stopped, Stopper};
 use super::stream::{Announcer, Events, Told};
 use crate::id::{InvalidThreadName, NodeName, Path, ThreadName};
-use crate::log::{Durability, Entry, Folded, Progress, Question, Report, Snapshot};
+use crate::log::{Durability, Entry, Folded, OpenQuestions, Progress, Question, Report, Snapshot};
 use crate::machine::{Begin, Ending, Machine};
 use crate::state::{Change, State, StateKind, Update, Values, View};
 use crate::store::{Reach, Store};
@@ -267,7 +267,7 @@ impl<S: State> Thread<S> {
         let (name, sealer) = (self.name()?, self.sealer()?);
         let Opened { folded, meter, newest, upgraded } = self.open(drops).await?;
         self.need_secrets(&folded, writes)?;
-        let position = folded.facts.next;
+        let (position, questions) = (folded.facts.next, OpenQuestions::of(&folded));
         let is_due =
             self.options.durability == Durability::Exit && self.options.at.is_none() && upgraded.is_empty() && meter.is_due();
         let opened = if is_due { Some(Box::new(Snapshot::of(&folded, position)?)) } else { None };
@@ -283,6 +283,7 @@ impl<S: State> Thread<S> {
                 sealer,
                 position,
                 meter,
+                questions,
                 opened,
                 may_block: false,
                 keep_last: self.options.keep_last,

@@ -1,16 +1,19 @@
 //! What is done with threads as a whole: forgetting, copying, moving between stores, expiring, checking.
 
+use std::collections::{HashMap, HashSet};
 use std::io::{BufRead, Write};
 
 use super::Runner;
 use super::error::Error;
-use super::keeper::status;
+use super::keeper::{indexed, status};
 use super::thread::Thread;
 use crate::clock::Timestamp;
 use crate::id::{Position, ThreadName};
 use crate::log::{Exported, Snapshot, cut};
 use crate::state::State;
-use crate::store::{Loaded, Prune, Pruned, Reach, Restore, Store, ThreadInfo, ThreadQuery, ThreadStatus};
+use crate::store::{
+    InboxQuery, Loaded, OpenQuestion, Prune, Pruned, Reach, Restore, Store, ThreadInfo, ThreadQuery, ThreadStatus,
+};
 
 /// How many threads are listed at once by what looks at all of them.
 const PAGE: usize = 100;
@@ -160,7 +163,8 @@ impl<S: State> Thread<S> {
         let loaded = Loaded { snapshot: base.clone(), entries: entries.clone(), ..Loaded::default() };
         let (before, records) = self.recorded(self.plain(loaded)?)?;
         let folded = self.at_end(before, &records)?;
-        let restore = Restore { thread: name.clone(), base: base.map(Box::new), entries, status: status(&folded) };
+        let (thread, base, questions) = (name.clone(), base.map(Box::new), indexed(&folded.facts.questions));
+        let restore = Restore { thread, base, entries, status: status(&folded), questions };
         store.restore(restore).await.map_err(|error| Error::restore(name, error))
     }
 }
@@ -202,24 +206,39 @@ impl<S: State> Runner<S> {
         }
     }
 
-    /// Folds the records of every thread of this graph from the first one on, and compares the outcome with the newest snapshot. Tells what is wrong and
-    /// changes nothing. Takes as long as reading the whole store.
+    /// Folds the records of every thread of this graph from the first one on, and compares the outcome with the newest snapshot and the indexes. Tells
+    /// what is wrong and changes nothing. Takes as long as reading the whole store.
     ///
     /// [`RedbStore::verify`](crate::store::RedbStore::verify) looks at the bytes.
     pub async fn verify(&self) -> Result<Checked, Error> {
         let store = self.store("verify threads")?;
         let (mut checked, mut page) = (Checked::default(), ThreadQuery::new().limit(PAGE));
+        let mut questions = indexed_questions(&**store, InboxQuery::new()).await?;
         loop {
             let found = store.threads(&page).await?;
             let Some(last) = found.last() else { return Ok(checked) };
             page = page.after(last);
             for thread in found {
-                match self.thread(thread.name.as_str()).check(&thread).await {
+                let questions = questions.remove(&thread.name).unwrap_or_default();
+                match self.thread(thread.name.as_str()).check(&thread, questions).await {
                     Ok(records) => (checked.threads, checked.records) = (checked.threads + 1, checked.records + records),
                     Err(error) if error.code() == "other-graph" => checked.others += 1,
                     Err(error) => checked.faults.push((thread.name, error.to_string())),
                 }
             }
+        }
+    }
+}
+
+/// What the index says of open questions, by thread.
+async fn indexed_questions(store: &dyn Store, mut page: InboxQuery) -> Result<HashMap<ThreadName, HashSet<OpenQuestion>>, Error> {
+    let mut found: HashMap<ThreadName, HashSet<OpenQuestion>> = HashMap::new();
+    loop {
+        let rows = store.questions(&page).await?;
+        let Some(last) = rows.last() else { return Ok(found) };
+        page = page.after(last);
+        for row in rows {
+            found.entry(row.thread).or_default().insert(row.question);
         }
     }
 }
@@ -232,7 +251,7 @@ async fn is_still(store: &dyn Store, thread: &ThreadInfo) -> Result<bool, Error>
 
 impl<S: State> Thread<S> {
     /// Folds the thread's records. Gives how many there are.
-    async fn check(&self, listed: &ThreadInfo) -> Result<u64, Error> {
+    async fn check(&self, listed: &ThreadInfo, questions: HashSet<OpenQuestion>) -> Result<u64, Error> {
         let (name, store) = (self.name()?, self.store("verify a thread")?);
         // What stands in place of secrets is not compared.
         let newest = store.load(name, Reach::Newest).await?.snapshot.filter(|_| self.kind().secret_names().is_empty());
@@ -246,10 +265,16 @@ impl<S: State> Thread<S> {
             }
         }
         let records = entries.len() as u64;
-        let told = status(&self.at_end(base, &entries)?);
+        let folded = self.at_end(base, &entries)?;
+        let told = status(&folded);
         // A run may have gone on since the thread was listed.
         if told != listed.status && is_still(&**store, listed).await? {
             return Err(Error::other_status(name, listed.status, told));
+        }
+        let open: HashSet<OpenQuestion> = indexed(&folded.facts.questions).into_iter().collect();
+        let now = async || indexed_questions(&**store, InboxQuery::new().prefix(name.as_str())).await;
+        if open != questions && open != now().await?.remove(name).unwrap_or_default() && is_still(&**store, listed).await? {
+            return Err(Error::other_questions(name));
         }
         Ok(records)
     }

@@ -1,6 +1,6 @@
 //! What a store around another one hands on.
 
-/// Hands on what a [`Store`](crate::store::Store) around another one does not do its own way: `load`, `threads`, `delete`, `restore` and `prune`. It
+/// Hands on what a [`Store`](crate::store::Store) around another one does not do its own way: `load`, `threads`, `questions`, `delete`, `restore` and `prune`. It
 /// stands in the `impl` and names the field that holds the inner store. `append` is left to the outer one, and with it `append_here`, which hands every append
 /// back to it; so is `at_work`.
 ///
@@ -54,6 +54,13 @@ macro_rules! hand_on_store {
             query: &'a $crate::store::ThreadQuery,
         ) -> $crate::store::Pending<'a, ::std::vec::Vec<$crate::store::ThreadInfo>> {
             $crate::store::Store::threads(&self.$($inner).+, query)
+        }
+
+        fn questions<'a>(
+            &'a self,
+            query: &'a $crate::store::InboxQuery,
+        ) -> $crate::store::Pending<'a, ::std::vec::Vec<$crate::store::InboxRow>> {
+            $crate::store::Store::questions(&self.$($inner).+, query)
         }
 
         fn delete<'a>(&'a self, thread: &'a $crate::store::ThreadName) -> $crate::store::Pending<'a, bool> {

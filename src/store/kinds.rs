@@ -3,8 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
-use crate::id::{Position, ThreadName};
-use crate::log::{Entry, Record, Snapshot};
+use crate::id::{Position, QuestionId, ThreadName};
+use crate::log::{Entry, Question, Record, Snapshot};
+
+/// The time that never comes.
+pub(super) const NEVER: Timestamp = Timestamp(u64::MAX);
 
 /// Records to append as a unit.
 #[derive(Debug)]
@@ -19,6 +22,8 @@ pub struct Append {
     pub snapshot: Option<Box<Snapshot>>,
     /// What the index of threads should say from now on.
     pub status: ThreadStatus,
+    /// What the index of open questions should say of the thread from now on, each question once; `None` if that is what it says.
+    pub questions: Option<Vec<OpenQuestion>>,
     /// When.
     pub at: Timestamp,
 }
@@ -67,6 +72,48 @@ pub struct Restore {
     pub entries: Vec<Entry>,
     /// What the index of threads should say.
     pub status: ThreadStatus,
+    /// What the index of open questions should say, each question once.
+    pub questions: Vec<OpenQuestion>,
+}
+
+/// A question that is open, as the index of open questions knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct OpenQuestion {
+    /// The question.
+    pub id: QuestionId,
+    /// When it should be answered.
+    pub deadline: Option<Timestamp>,
+}
+
+impl OpenQuestion {
+    /// An open question. A deadline at the end of time is none.
+    pub fn new(id: QuestionId, deadline: Option<Timestamp>) -> Self {
+        Self { id, deadline: deadline.filter(|deadline| *deadline != NEVER) }
+    }
+}
+
+impl From<&Question> for OpenQuestion {
+    fn from(question: &Question) -> Self {
+        Self::new(question.id, question.deadline)
+    }
+}
+
+/// A line of the index of open questions.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct InboxRow {
+    /// The thread that asks.
+    pub thread: ThreadName,
+    /// What it asks.
+    pub question: OpenQuestion,
+}
+
+impl InboxRow {
+    /// A line for a store of one's own.
+    pub fn new(thread: ThreadName, question: OpenQuestion) -> Self {
+        Self { thread, question }
+    }
 }
 
 /// What to forget of a thread.

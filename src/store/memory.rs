@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{
-    Append, Appended, AtWork, Block, Loaded, Pending, Prune, Pruned, Reach, Restore, Store, StoreError, ThreadInfo, ThreadQuery,
-    ThreadStatus,
+    Append, Appended, AtWork, Block, InboxQuery, InboxRow, Loaded, OpenQuestion, Pending, Prune, Pruned, Reach, Restore, Store,
+    StoreError, ThreadInfo, ThreadQuery, ThreadStatus,
 };
 use crate::clock::Timestamp;
 use crate::id::{Position, ThreadName};
@@ -39,6 +39,7 @@ struct Kept {
     records: Vec<(Timestamp, Record)>,
     /// In the order of their positions.
     snapshots: Vec<Snapshot>,
+    questions: Vec<OpenQuestion>,
     status: ThreadStatus,
     since: Timestamp,
     updated_at: Timestamp,
@@ -46,7 +47,8 @@ struct Kept {
 
 impl Kept {
     fn new(first: Position, status: ThreadStatus, at: Timestamp) -> Self {
-        Self { first, records: Vec::new(), snapshots: Vec::new(), status, since: at, updated_at: at }
+        let (records, snapshots, questions) = (Vec::new(), Vec::new(), Vec::new());
+        Self { first, records, snapshots, questions, status, since: at, updated_at: at }
     }
 
     fn next(&self) -> Position {
@@ -108,6 +110,9 @@ impl MemoryStore {
             kept.since = append.at;
         }
         (kept.status, kept.updated_at) = (append.status, append.at);
+        if let Some(questions) = append.questions {
+            kept.questions = questions;
+        }
         Ok(Appended { record_bytes, snapshot_bytes })
     }
 
@@ -121,6 +126,7 @@ impl MemoryStore {
         let mut kept = Kept::new(first, restore.status, at);
         kept.records = restore.entries.into_iter().map(|entry| (entry.at, entry.record)).collect();
         kept.snapshots.extend(restore.base.map(|base| *base));
+        kept.questions = restore.questions;
         threads.insert(restore.thread, kept);
         Ok(())
     }
@@ -167,6 +173,15 @@ impl Store for MemoryStore {
     fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
         let found = self.lock().iter().map(|(name, kept)| kept.info(name)).collect();
         ready(query.page(found))
+    }
+
+    fn questions<'a>(&'a self, query: &'a InboxQuery) -> Pending<'a, Vec<InboxRow>> {
+        let threads = self.lock();
+        let rows = |(name, kept): (&ThreadName, &Kept)| {
+            let row = |question: &OpenQuestion| InboxRow::new(name.clone(), *question);
+            kept.questions.iter().map(row).collect::<Vec<_>>()
+        };
+        ready(query.page(threads.iter().flat_map(rows).collect()))
     }
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {

@@ -3,6 +3,7 @@
 mod at_work;
 mod error;
 mod hand_on;
+mod inbox;
 mod kinds;
 mod memory;
 mod query;
@@ -21,7 +22,8 @@ pub use crate::id::ThreadName;
 pub use at_work::AtWork;
 pub(crate) use at_work::Claim;
 pub use error::StoreError;
-pub use kinds::{Append, Appended, Loaded, Prune, Pruned, Reach, Restore, ThreadInfo, ThreadStatus};
+pub use inbox::InboxQuery;
+pub use kinds::{Append, Appended, InboxRow, Loaded, OpenQuestion, Prune, Pruned, Reach, Restore, ThreadInfo, ThreadStatus};
 pub use memory::MemoryStore;
 pub use query::{Order, ThreadQuery};
 
@@ -38,6 +40,7 @@ pub type Block<'b> = &'b dyn Fn(&mut dyn FnMut());
 /// - An append is all or nothing, and durable when it returns, as far as the store is durable at all.
 /// - It happens only if the thread's next position is the expected one; of two writers one gets [`StoreError::Moved`].
 /// - What was appended is read back as it was, or is an error that names thread and position.
+/// - The indexes of threads and of open questions change with the append that says so, or not at all.
 /// - What is done with one thread never touches another one, whatever their names.
 ///
 /// `testing::StoreSuite` holds a store to all of it (feature `testing`).
@@ -60,6 +63,10 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// The threads that are asked for.
     fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>>;
+
+    /// The open questions that are asked for, over all threads: what the last append of each thread that said something of its questions said, or its
+    /// restore. A page that is not full is the last one.
+    fn questions<'a>(&'a self, query: &'a InboxQuery) -> Pending<'a, Vec<InboxRow>>;
 
     /// Removes everything of a thread. False if there is no such thread.
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool>;
@@ -111,6 +118,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
         (**self).threads(query)
+    }
+
+    fn questions<'a>(&'a self, query: &'a InboxQuery) -> Pending<'a, Vec<InboxRow>> {
+        (**self).questions(query)
     }
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {

@@ -5,6 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use ferrata::clock::{Clock, SystemClock, Timestamp};
 use ferrata::store::{RedbStore, Store, ThreadInfo};
@@ -114,7 +115,7 @@ impl Desk {
         self.over(RedbStore::open(self.path()).expect("the store opens"))
     }
 
-    /// draft, a question, and pay if it is approved.
+    /// draft, a question that is due in `n` milliseconds, if that is not 0, and pay if it is approved.
     pub(crate) fn over(&self, store: impl Store) -> Runner<Case> {
         let (drafting, paying) = (self.world.clone(), self.world.clone());
         let draft = move |s: View<Case>, ctx: Context| {
@@ -127,7 +128,10 @@ impl Desk {
         };
         let graph = Graph::<Case>::new("desk").node("draft", draft).node("pay", pay);
         let graph = graph
-            .question("approve", |s: &Case| Approval::ask(format!("Pay for {}?", s.topic)))
+            .question("approve", |s: &Case| {
+                let ask = Approval::ask(format!("Pay for {}?", s.topic));
+                if s.n > 0 { ask.deadline(Duration::from_millis(s.n)) } else { ask }
+            })
             .edge(START, "draft")
             .edge("draft", "approve")
             .approved("approve", "pay")

@@ -2,13 +2,13 @@
 #![allow(dead_code, reason = "each test uses a part of it")]
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata::log::Record;
-use ferrata::store::{Append, Appended, MemoryStore, Pending, RedbStore, Store, ThreadStatus};
+use ferrata::store::{Append, Appended, InboxQuery, MemoryStore, OpenQuestion, Pending, RedbStore, Store, ThreadStatus};
 use ferrata::{
     Answer, Ask, Context, Durability, END, Graph, GraphBuilder, IntoNode, Node, NodeError, Outcome, Position, Question, Retry,
     Runner, START, State, ThreadName, View,
@@ -229,11 +229,21 @@ pub(crate) struct Kept {
 impl Kept {
     /// What another process finds that begins behind these appends.
     pub(crate) async fn cut(appends: &[Vec<Record>]) -> Self {
-        let (store, mut expected) = (Self::default(), Position(0));
+        let (store, mut expected, mut open) = (Self::default(), Position(0), Vec::new());
         for records in appends {
             let (thread, records, count) = (ThreadName::new("t").unwrap(), records.clone(), records.len() as u64);
+            for record in &records {
+                match record {
+                    Record::Asked(question) => open.push(OpenQuestion::from(&**question)),
+                    Record::Answered(answered) => open.retain(|question| question.id != answered.question),
+                    Record::Closed(closed) => open.retain(|question| !closed.questions.contains(&question.id)),
+                    Record::Forked(_) => open.clear(),
+                    _ => {}
+                }
+            }
+            let questions = Some(open.clone());
             let (status, at) = (ThreadStatus::Running, ferrata::clock::Timestamp(1));
-            store.append(Append { thread, expected, records, snapshot: None, status, at }).await.unwrap();
+            store.append(Append { thread, expected, records, snapshot: None, status, questions, at }).await.unwrap();
             expected.0 += count;
         }
         store
@@ -305,13 +315,19 @@ pub(crate) fn nested(dice: &mut Dice, world: &Arc<World>, prefix: &str, depth: u
 pub(crate) async fn finish(runner: &Runner<Work>, durability: Durability) -> Work {
     let thread = runner.thread("t").durability(durability);
     let mut result = thread.run_once(input()).await;
-    for _ in 0..200 {
+    for round in 0..200 {
         result = match result {
             Ok(Outcome::Done(state)) => {
                 assert_eq!(*thread.state().await.unwrap().values, *state, "the fold of the log is the live state");
                 return (*state).clone();
             }
             Ok(Outcome::Waiting(questions)) => {
+                // Now and then: it folds the thread once more.
+                if round % 8 == 0 {
+                    let inbox = runner.inbox(InboxQuery::new()).await.unwrap().items;
+                    let ids = |open: &mut dyn Iterator<Item = &Arc<Question>>| open.map(|q| q.id).collect::<BTreeSet<_>>();
+                    assert_eq!(ids(&mut inbox.iter().map(|item| &item.question)), ids(&mut questions.iter()));
+                }
                 let question = &questions[0];
                 let answer = if question.is_doubt() { Answer::performed(10) } else { Answer::new(question.text.len()) };
                 thread.answer(question.id, answer).await

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ferrata::clock::{Clock, Timestamp};
 use ferrata::log::Record;
-use ferrata::store::{Append, Appended, AtWork, MemoryStore, Pending, Store, StoreError};
+use ferrata::store::{Append, Appended, AtWork, InboxQuery, MemoryStore, Pending, Store, StoreError};
 use ferrata::{
     Answer, Ask, Context, END, Event, Events, Graph, GraphBuilder, IntoNode, NodeError, Outcome, Question, Retry, Runner, START,
     State, Thread, View,
@@ -260,6 +260,7 @@ struct SimStore {
     world: Arc<World>,
     trouble: Arc<Mutex<TroubleMaker>>,
     died: Arc<Notify>,
+    reader: Runner<Work>,
 }
 
 #[derive(Debug)]
@@ -314,6 +315,7 @@ impl SimStore {
         let records = append.records.clone();
         let appended = self.world.kept.append(append).await?;
         self.took_place(records);
+        self.indexes_what_is_open().await;
         match fate {
             Fate::DiesAfter => self.die().await,
             Fate::FailsAfter => Err(StoreError::Closed),
@@ -337,6 +339,19 @@ impl SimStore {
                 panic!("{name}: {breach}");
             }
         }
+    }
+
+    /// The index of open questions is at no moment behind the log, or ahead of it.
+    async fn indexes_what_is_open(&self) {
+        let open = self.reader.thread("t").questions().await.expect("what was appended is read");
+        let rows = self.world.kept.questions(&InboxQuery::new()).await.expect("the index is read");
+        let sorted = |mut all: Vec<_>| {
+            all.sort();
+            all
+        };
+        let open = sorted(open.iter().map(|question| (question.id, question.deadline)).collect());
+        let rows = sorted(rows.iter().map(|row| (row.question.id, row.question.deadline)).collect());
+        assert_eq!(rows, open, "the index of open questions, and the log");
     }
 
     async fn die(&self) -> Result<Appended, StoreError> {
@@ -375,7 +390,8 @@ pub(crate) fn live(seed: u64, timing: u64, kind: Trouble, counts: &mut Counts) -
         assert!(life < 199, "seed {seed}: it does not end");
         counts.lives += 1;
         let died = Arc::new(Notify::new());
-        let store = SimStore { world: Arc::clone(&world), trouble: Arc::clone(&trouble), died: Arc::clone(&died) };
+        let reader = Runner::new(graph(seed, &world), Arc::clone(&world.kept));
+        let store = SimStore { world: Arc::clone(&world), trouble: Arc::clone(&trouble), died: Arc::clone(&died), reader };
         let runner = Runner::with_clock(graph(seed, &world), store, Shared(Arc::clone(&clock)));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().expect("a runtime");
         let ended = runtime.block_on(async {

@@ -110,7 +110,7 @@ impl File {
                 Disk::Other(disk) => builder.create_with_backend(super::disk::Backend(std::sync::Arc::clone(disk))),
             };
             let database = opened.map_err(|error| trouble::of_opening(&self.path, error))?;
-            upgrade::prepare(&database, &self.path)?;
+            upgrade::prepare(self, &database)?;
             Ok(database)
         })
     }

@@ -8,7 +8,7 @@ use crate::log::CodecError;
 use crate::store::{ThreadInfo, ThreadStatus};
 
 /// The version of the file's layout.
-pub(super) const FORMAT: u64 = 2;
+pub(super) const FORMAT: u64 = 3;
 
 /// What an append wrote, by the position of its first record; behind the last one, at [`HEAD`], the thread's head. The two stand side by
 /// side, so that an append changes one place of one tree.
@@ -19,6 +19,11 @@ pub(super) const SNAPSHOTS: TableDefinition<'_, (&str, u64), &[u8]> = TableDefin
 pub(super) const BY_STATUS: TableDefinition<'_, (u8, u64, &str), ()> = TableDefinition::new("by_status");
 /// Which records and snapshots refer to which artifacts.
 pub(super) const REFERENCES: TableDefinition<'_, (&str, u64, &str), ()> = TableDefinition::new("references");
+
+/// Open questions by thread, with their deadlines; the end of time for none. Changes when a thread's questions do, not with every append.
+pub(super) const QUESTIONS: TableDefinition<'_, (&str, u128), u64> = TableDefinition::new("questions");
+/// The same by deadline.
+pub(super) const BY_DEADLINE: TableDefinition<'_, (u64, &str, u128), ()> = TableDefinition::new("by_deadline");
 
 /// The position at which a thread's head stands. No record ever does.
 pub(super) const HEAD: u64 = u64::MAX;

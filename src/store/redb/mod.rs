@@ -6,6 +6,7 @@ mod disk;
 mod file;
 mod header;
 mod layout;
+mod questions;
 mod read;
 mod trouble;
 mod unfinished;
@@ -19,7 +20,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{
-    Append, Appended, AtWork, Block, Loaded, Pending, Prune, Pruned, Reach, Restore, Store, StoreError, ThreadInfo, ThreadQuery,
+    Append, Appended, AtWork, Block, InboxQuery, InboxRow, Loaded, Pending, Prune, Pruned, Reach, Restore, Store, StoreError,
+    ThreadInfo, ThreadQuery,
 };
 use crate::id::ThreadName;
 use file::{Disk as Place, File, Settings};
@@ -55,6 +57,9 @@ const CHECK_UP_TO: u64 = 512 * 1024;
 ///
 /// A file of up to 512 KiB (see [`RedbOptions::check_up_to`]) is looked through when it is opened, and refused if it is damaged. In a larger one damage is
 /// found by what reads it, and all of it by [`verify`](Self::verify): looking through takes about 5 ms per MB, and opening is not to depend on the size.
+///
+/// A file of an older format is brought up to this program's, in one transaction, and older programs refuse it from then on. That reads every thread as
+/// opening it would, once.
 ///
 /// A file that was not closed is brought back to its last transaction, which takes as long. In a file of 64 MiB and more each commit also keeps what makes that
 /// unnecessary, which makes it about 1.7 times as dear.
@@ -253,6 +258,11 @@ impl Store for RedbStore {
     fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
         let query = query.clone();
         Box::pin(self.reader.call(move |file| read::threads(file, &query)))
+    }
+
+    fn questions<'a>(&'a self, query: &'a InboxQuery) -> Pending<'a, Vec<InboxRow>> {
+        let query = query.clone();
+        Box::pin(self.reader.call(move |file| questions::list(file, &query)))
     }
 
     // What follows goes through the writer, so that it stands in line with the appends.

@@ -17,14 +17,19 @@ type Log = ReadOnlyTable<(&'static str, u64), &'static [u8]>;
 type Units = Vec<(Position, Vec<u8>)>;
 
 /// What a thread's rows hold, all as of one moment.
-struct Raw {
+pub(super) struct Raw {
     head: Head,
     snapshot: Option<(Position, Vec<u8>)>,
     units: Units,
 }
 
 pub(super) fn load(file: &File, thread: &ThreadName, reach: Reach) -> Result<Loaded, StoreError> {
-    let Some(Raw { head, snapshot, units }) = raw(file, thread, reach)? else { return Ok(Loaded::default()) };
+    load_from(file, thread, raw(file, thread, reach)?)
+}
+
+/// A thread, decoded.
+pub(super) fn load_from(file: &File, thread: &ThreadName, raw: Option<Raw>) -> Result<Loaded, StoreError> {
+    let Some(Raw { head, snapshot, units }) = raw else { return Ok(Loaded::default()) };
     file.with_artifacts(|fetch| {
         let mut fetch = Counted { fetch, bytes: 0 };
         let inline = snapshot.as_ref().map_or(0, |(_, bytes)| bytes.len() as u64);
@@ -45,7 +50,7 @@ fn raw(file: &File, thread: &ThreadName, reach: Reach) -> Result<Option<Raw>, St
     Ok(found.transpose()?)
 }
 
-fn raw_rows(database: &Database, name: &str, reach: Reach) -> Result<Option<Result<Raw, CodecError>>, Io> {
+pub(super) fn raw_rows(database: &Database, name: &str, reach: Reach) -> Result<Option<Result<Raw, CodecError>>, Io> {
     let transaction = database.begin_read()?;
     let log = transaction.open_table(LOG)?;
     let Some(bytes) = log.get((name, HEAD))? else {
@@ -256,15 +261,18 @@ pub(super) fn references(file: &File) -> Result<BTreeSet<String>, StoreError> {
 
 /// The names of all threads that have anything in the file.
 pub(super) fn names(file: &File) -> Result<Vec<String>, StoreError> {
-    let read = |database: &Database| -> Result<Vec<String>, Io> {
-        let log = database.begin_read()?.open_table(LOG)?;
-        let mut names = Vec::new();
-        let mut next = next_thread(&log, ("", 0))?;
-        while let Some((name, _)) = next {
-            next = next_thread(&log, (&format!("{name}\0"), 0))?;
-            names.push(name);
-        }
-        Ok(names)
-    };
-    file.read(|database| read(database).map_err(|e| file.error("read", e)))
+    let mut names = Vec::new();
+    file.read(|database| names_in(database, &mut names).map_err(|e| file.error("read", e)))?;
+    Ok(names)
+}
+
+/// The names of all threads, as far as they can be read.
+pub(super) fn names_in(database: &Database, names: &mut Vec<String>) -> Result<(), Io> {
+    let log = database.begin_read()?.open_table(LOG)?;
+    let mut next = next_thread(&log, ("", 0))?;
+    while let Some((name, _)) = next {
+        next = next_thread(&log, (&format!("{name}\0"), 0))?;
+        names.push(name);
+    }
+    Ok(())
 }

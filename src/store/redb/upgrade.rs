@@ -5,27 +5,32 @@ use std::path::Path;
 use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableHandle, WriteTransaction};
 use serde::Deserialize;
 
-use super::file::Io;
-use super::layout::{BY_STATUS, FORMAT, HEAD, Head, LOG, META, REFERENCES, SNAPSHOTS, damaged};
+use super::file::{File, Io};
+use super::layout::{BY_DEADLINE, BY_STATUS, FORMAT, HEAD, Head, LOG, META, QUESTIONS, REFERENCES, SNAPSHOTS, damaged};
+use super::questions;
 use crate::clock::Timestamp;
 use crate::id::{Position, ThreadName};
 use crate::log::codec;
 use crate::store::{StoreError, ThreadStatus};
 
-/// Makes the tables of a new file; brings an older one up to date, in one transaction; refuses a newer one.
-pub(super) fn prepare(database: &Database, path: &Path) -> Result<(), StoreError> {
+/// Makes the tables of a new file; brings an older one up to date, each format in one transaction; refuses a newer one.
+pub(super) fn prepare(file: &File, database: &Database) -> Result<(), StoreError> {
+    let path = &*file.path;
     let io = |what: &'static str| move |source: Io| StoreError::Io { path: path.to_owned(), what, source };
-    let write = |act: &dyn Fn(&WriteTransaction) -> Result<(), Io>| -> Result<(), Io> {
+    let write = |format: u64, act: &dyn Fn(&WriteTransaction) -> Result<(), Io>| -> Result<(), Io> {
         let transaction = database.begin_write()?;
         act(&transaction)?;
-        transaction.open_table(META)?.insert("format", FORMAT)?;
+        transaction.open_table(META)?.insert("format", format)?;
         Ok(transaction.commit()?)
     };
+    let (to_2, to_3) = (|| write(2, &from_1), || write(FORMAT, &|transaction| from_2(file, database, transaction)));
+    let older = "brought up to the format of this program";
     match stored_format(database, path)? {
         Some(FORMAT) => Ok(()),
-        Some(1) => write(&from_1).map_err(io("brought up to the format of this program")),
+        Some(2) => to_3().map_err(io(older)),
+        Some(1) => to_2().and_then(|()| to_3()).map_err(io(older)),
         Some(found) => Err(StoreError::Newer { path: path.to_owned(), found, known: FORMAT }),
-        None => write(&make_tables).map_err(io("written")),
+        None => write(FORMAT, &make_tables).map_err(io("written")),
     }
 }
 
@@ -54,6 +59,23 @@ fn stored_format(database: &Database, path: &Path) -> Result<Option<u64>, StoreE
 }
 
 fn make_tables(transaction: &WriteTransaction) -> Result<(), Io> {
+    tables_of_2(transaction)?;
+    tables_of_3(transaction)
+}
+
+fn tables_of_3(transaction: &WriteTransaction) -> Result<(), Io> {
+    transaction.open_table(QUESTIONS)?;
+    transaction.open_table(BY_DEADLINE)?;
+    Ok(())
+}
+
+/// Format 2 had no index of open questions.
+fn from_2(file: &File, database: &Database, transaction: &WriteTransaction) -> Result<(), Io> {
+    tables_of_3(transaction)?;
+    questions::fill(file, database, transaction)
+}
+
+fn tables_of_2(transaction: &WriteTransaction) -> Result<(), Io> {
     transaction.open_table(LOG)?;
     transaction.open_table(SNAPSHOTS)?;
     transaction.open_table(BY_STATUS)?;
@@ -74,7 +96,7 @@ struct ThreadRow {
 
 /// Format 1 had a table of threads in place of heads, and units without a head of their own.
 fn from_1(transaction: &WriteTransaction) -> Result<(), Io> {
-    make_tables(transaction)?;
+    tables_of_2(transaction)?;
     let rows: Vec<ThreadRow> = {
         let threads = transaction.open_table(THREADS)?;
         threads.iter()?.map(|row| Ok(rmp_serde::from_slice(row?.1.value())?)).collect::<Result<_, Io>>()?

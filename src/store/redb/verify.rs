@@ -6,7 +6,7 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 
 use super::file::{File, Io};
 use super::layout::{BY_STATUS, HEAD, Head, LOG, SNAPSHOTS, name_of};
-use super::read;
+use super::{questions, read};
 use crate::id::{Position, ThreadName};
 use crate::log::codec;
 use crate::store::{Reach, StoreError};
@@ -52,7 +52,8 @@ pub(super) fn verify(file: &File) -> Result<Verified, StoreError> {
             Err(error) => verified.faults.push(error.to_string()),
         }
     }
-    for looked in [look_at_index(file, &mut verified), look_at_artifacts(file, &mut verified)] {
+    let looks = [look_at_index, questions::look_at, look_at_artifacts];
+    for looked in looks.map(|look| look(file, &mut verified)) {
         verified.faults.extend(looked.err().map(|error| error.to_string()));
     }
     Ok(verified)

@@ -4,12 +4,12 @@ use redb::{Database, ReadableTable, Table, WriteTransaction};
 
 use super::file::{File, Io};
 use super::layout::{BY_STATUS, HEAD, Head, LOG, REFERENCES, SNAPSHOTS};
-use super::read;
+use super::{questions, read};
 use crate::clock::Timestamp;
 use crate::id::{Position, ThreadName};
 use crate::log::large::{Artifact, Shelf};
 use crate::log::{Entry, Record, codec};
-use crate::store::{Append, Appended, Prune, Pruned, Restore, StoreError, ThreadStatus};
+use crate::store::{Append, Appended, OpenQuestion, Prune, Pruned, Restore, StoreError, ThreadStatus};
 
 type Log<'t> = Table<'t, (&'static str, u64), &'static [u8]>;
 
@@ -25,12 +25,13 @@ pub(super) struct Prepared {
     /// What it takes, with the artifacts.
     appended: Appended,
     status: ThreadStatus,
+    questions: Option<Vec<OpenQuestion>>,
     at: Timestamp,
 }
 
 impl Prepared {
     pub(super) fn new(append: &Append, mut shelf: Shelf) -> Result<Self, StoreError> {
-        let Append { thread, expected, records, snapshot, status, at } = append;
+        let Append { thread, expected, records, snapshot, status, questions, at } = append;
         let unit = codec::encode(thread, *expected, *at, records, &mut shelf)?;
         let (record_bytes, of_records) = (unit.len() as u64 + shelf.bytes(), std::mem::take(&mut shelf.taken));
         let snapshot = match snapshot {
@@ -47,6 +48,7 @@ impl Prepared {
             snapshot,
             artifacts: [of_records, shelf.taken],
             status: *status,
+            questions: questions.clone(),
             at: *at,
         })
     }
@@ -120,6 +122,9 @@ fn append_one(
     if let Some((position, bytes)) = &append.snapshot {
         keep_artifacts(file, transaction, thread, *position, of_snapshot)?;
         transaction.open_table(SNAPSHOTS)?.insert((thread, position.0), &**bytes)?;
+    }
+    if let Some(open) = &append.questions {
+        questions::put(transaction, thread, open)?;
     }
     Ok(Ok(append.appended))
 }
@@ -196,6 +201,7 @@ pub(super) fn delete(file: &File, thread: &ThreadName) -> Result<bool, StoreErro
         })?;
         transaction.open_table(SNAPSHOTS)?.retain_in((name, 0)..=(name, HEAD), |_, _| false)?;
         transaction.open_table(REFERENCES)?.retain_in((name, 0, "")..=(name, HEAD, "~"), |_, ()| false)?;
+        questions::remove(transaction, name)?;
         Ok(Ok(existed))
     })
 }
@@ -237,6 +243,7 @@ pub(super) fn restore(file: &File, restore: &Restore) -> Result<(), StoreError> 
             transaction.open_table(SNAPSHOTS)?.insert((name, first.0), &**base)?;
         }
         put_head(transaction, &mut log, name, None, head_after)?;
+        questions::put(transaction, name, &restore.questions)?;
         Ok(Ok(()))
     })
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::asked::question;
 use super::list::names_alike;
 use super::sample::{Told, here, is_nowhere, is_refused, records, snapshot};
 use super::{Fault, Found, must};
@@ -107,6 +108,7 @@ async fn one_of_many(store: &Arc<dyn Store>) -> Found {
 fn whole(name: &str, from: u64) -> Result<Told, Fault> {
     let mut told = Told::new(name)?;
     told.base = (from > 0).then(|| snapshot(from, name));
+    told.questions = vec![question(from, None), question(from + 1, Some(from))];
     for (number, at) in [(0_usize, 500), (1, 700), (2, 600)] {
         let some = records(&format!("{name} {number}"), number + 2);
         told = told.noted(&Append { status: ThreadStatus::Waiting, at: Timestamp(at), ..told.append(some) });
@@ -116,7 +118,7 @@ fn whole(name: &str, from: u64) -> Result<Told, Fault> {
 
 fn put(told: &Told) -> Restore {
     let (thread, base) = (told.name.clone(), told.base.clone().map(Box::new));
-    Restore { thread, base, entries: told.entries.clone(), status: told.status }
+    Restore { thread, base, entries: told.entries.clone(), status: told.status, questions: told.questions.clone() }
 }
 
 // ---- prune ----

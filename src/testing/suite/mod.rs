@@ -1,5 +1,6 @@
 //! What every store must do, as checks that any store can be put through.
 
+mod asked;
 mod change;
 mod list;
 mod read;
@@ -35,6 +36,8 @@ pub enum Check {
     Listing,
     /// Pages in every order, of every selection, are the whole list: nothing twice, nothing left out.
     Paging,
+    /// The index of open questions says of each thread what its last append said of them, in order and in pages.
+    Questions,
     /// Each name is a thread of its own, byte by byte.
     Names,
     /// A thread that is deleted is gone, and every other one is as it was.
@@ -47,7 +50,7 @@ pub enum Check {
 
 impl Check {
     /// All of them, in the order in which they are run: what later ones rely on comes first.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Atomicity,
         Self::Order,
         Self::Fencing,
@@ -60,6 +63,7 @@ impl Check {
         Self::Deletion,
         Self::Restore,
         Self::Prune,
+        Self::Questions,
         Self::Crash,
     ];
 }
@@ -80,6 +84,7 @@ impl fmt::Display for Check {
             Self::Deletion => "deletion",
             Self::Restore => "restore",
             Self::Prune => "prune",
+            Self::Questions => "questions",
         })
     }
 }
@@ -264,6 +269,7 @@ impl<S: Store> StoreSuite<S> {
             Check::Deletion => change::deletion(&store).await,
             Check::Restore => change::restore(&store).await,
             Check::Prune => change::prune(&store).await,
+            Check::Questions => asked::questions(&store).await,
             Check::Crash => Ok(()),
         }
     }

@@ -5,11 +5,14 @@ use std::fmt::Debug;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::{Fault, Found, must};
+use super::{Fault, Found, asked, must};
 use crate::clock::Timestamp;
 use crate::id::{Position, QuestionId, ThreadName};
 use crate::log::{Answered, Entry, Record, Snapshot};
-use crate::store::{Append, Appended, Loaded, Order, Reach, Store, StoreError, ThreadInfo, ThreadQuery, ThreadStatus};
+use crate::store::{
+    Append, Appended, InboxQuery, InboxRow, Loaded, OpenQuestion, Order, Reach, Store, StoreError, ThreadInfo, ThreadQuery,
+    ThreadStatus,
+};
 
 /// One of each kind of record, one a line, with values that are easily lost.
 const RECORDS: &str = include_str!("records.jsonl");
@@ -54,12 +57,13 @@ pub(super) struct Told {
     pub(super) base: Option<Snapshot>,
     pub(super) status: ThreadStatus,
     pub(super) since: Timestamp,
+    pub(super) questions: Vec<OpenQuestion>,
 }
 
 impl Told {
     pub(super) fn new(of: &str) -> Result<Self, Fault> {
         let (status, since) = (ThreadStatus::Running, Timestamp(0));
-        Ok(Self { name: name(of)?, entries: Vec::new(), base: None, status, since })
+        Ok(Self { name: name(of)?, entries: Vec::new(), base: None, status, since, questions: Vec::new() })
     }
 
     pub(super) fn first(&self) -> Position {
@@ -73,7 +77,8 @@ impl Told {
     /// The next append, at a time that its position tells.
     pub(super) fn append(&self, records: Vec<Record>) -> Append {
         let (expected, at) = (self.next(), Timestamp(1_000 + self.next().0));
-        Append { thread: self.name.clone(), expected, records, snapshot: None, status: ThreadStatus::Running, at }
+        let (thread, status) = (self.name.clone(), ThreadStatus::Running);
+        Append { thread, expected, records, snapshot: None, status, questions: None, at }
     }
 
     /// The next append, with a snapshot behind it.
@@ -100,6 +105,9 @@ impl Told {
             noted.since = append.at;
         }
         noted.status = append.status;
+        if let Some(questions) = &append.questions {
+            noted.questions.clone_from(questions);
+        }
         let numbered = (append.expected.0..).zip(&append.records);
         let entry =
             |(position, record): (u64, &Record)| Entry { position: Position(position), at: append.at, record: record.clone() };
@@ -117,6 +125,12 @@ impl Told {
         ThreadInfo::new(self.name.clone(), self.status, self.since, self.next().0, at)
     }
 
+    /// The lines of the index of open questions.
+    pub(super) fn rows(&self) -> Vec<InboxRow> {
+        let row = |question: &OpenQuestion| InboxRow::new(self.name.clone(), *question);
+        InboxQuery::new().limit(1_000).page(self.questions.iter().map(row).collect())
+    }
+
     /// The store has all of it, and nothing else.
     pub(super) async fn is_kept(&self, store: &dyn Store) -> Found {
         let whole = store.load(&self.name, Reach::Whole).await?;
@@ -130,6 +144,8 @@ impl Told {
         self.are_kept(&whole.entries, self.first())?;
         let listed = line(store, name).await?;
         must!(listed == Some(self.info()), "thread {name:?} is listed as {listed:?}, not as {:?}", self.info());
+        let (open, rows) = (asked::rows(store, name).await?, self.rows());
+        must!(open == rows, "the index of open questions has {open:?} of thread {name:?}, and not {rows:?}");
         Ok(())
     }
 
@@ -190,6 +206,8 @@ pub(super) async fn is_nowhere(store: &dyn Store, name: &ThreadName) -> Found {
     }
     let listed = line(store, name).await?;
     must!(listed.is_none(), "there should be no thread {name:?}, and it is listed: {listed:?}");
+    let open = asked::rows(store, name).await?;
+    must!(open.is_empty(), "there should be no thread {name:?}, and it has open questions: {open:?}");
     for status in ThreadStatus::ALL {
         let listed = store.threads(&ThreadQuery::new().status(status).order(Order::OldestFirst).limit(1_000)).await?;
         must!(
