@@ -294,7 +294,7 @@ async fn new_input_and_edits_outside_take_the_place_of_a_graph_that_waits() {
         assert!(runner.thread("t").delete().await.unwrap());
         assert_eq!(
             runner.thread("t").answer(waiting[0].id, Answer::new(1)).await.unwrap_err().code(),
-            "question-unknown",
+            "thread-unknown",
             "{keeps}"
         );
         assert!(runner.thread("t").inside::<Work>(["child"]).state().await.is_err(), "{keeps}");
