@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::dependency::Dependencies;
 use super::effect::Effect;
+use super::observer::Observer;
 use super::stream::{Announcer, Told};
 use crate::clock::Clock;
 use crate::error::{Failure, NodeError};
@@ -44,6 +45,7 @@ pub(crate) struct Common {
     pub(crate) announcer: Announcer,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) dependencies: Dependencies,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 /// One attempt of a task, as it is known to the node (through [`Context`]) and to the runner.

@@ -100,7 +100,14 @@ async fn perform<T: Serialize + DeserializeOwned>(effect: Effect<'_, T>, id: Eff
         return pending().await;
     }
     let started = attempt.run.clock.now();
-    let result = (effect.perform)(id.idempotency_key(attempt.start.thread_id)).await;
+    let key = id.idempotency_key(attempt.start.thread_id);
+    if !attempt.effect_begins(&id, &key, effect.repeatable) {
+        return pending().await;
+    }
+    let result = (effect.perform)(key).await;
+    if !attempt.effect_ended(&id, &result) {
+        return pending().await;
+    }
     let ms = attempt.run.clock.now().ms_since(started);
     let (value, result) = match result {
         Ok(value) => match to_value(&value) {
