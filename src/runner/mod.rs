@@ -113,12 +113,7 @@ impl<S: State> Runner<S> {
 
     /// A runner whose tasks are observed.
     #[cfg(feature = "testing")]
-    pub(crate) fn observed(
-        graph: Graph<S>,
-        store: impl Store,
-        clock: impl Clock,
-        observer: Arc<dyn observer::Observer>,
-    ) -> Self {
+    pub(crate) fn observed(graph: Graph<S>, store: impl Store, clock: impl Clock, observer: Arc<dyn observer::Observer>) -> Self {
         Self::build(graph, Some(Arc::new(store)), Arc::new(clock), Some(observer))
     }
 

@@ -27,11 +27,7 @@ pub(super) fn by_itself(seen: &Inside, once: &BTreeSet<String>) -> Vec<String> {
 }
 
 /// What is different from the undisturbed course.
-pub(super) fn beside<S>(
-    undisturbed: (&Ended<S>, &Inside),
-    course: (&Ended<S>, &Inside),
-    schema: Option<&Schema>,
-) -> Vec<String> {
+pub(super) fn beside<S>(undisturbed: (&Ended<S>, &Inside), course: (&Ended<S>, &Inside), schema: Option<&Schema>) -> Vec<String> {
     let ((expected, all), (ended, seen)) = (undisturbed, course);
     let mut wrong = Vec::new();
     if !ended.end.is_same(&expected.end) {

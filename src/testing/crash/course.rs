@@ -72,11 +72,17 @@ pub(super) struct Played<S, W> {
     pub(super) world: Arc<W>,
 }
 
-/// Plays a course. An error is one of the whole course: it came to no end.
+/// A course that came to no end.
+pub(super) struct NoEnd {
+    pub(super) what: String,
+    pub(super) seen: Inside,
+}
+
+/// Plays a course.
 pub(super) fn play<S: State, W: Send + Sync + 'static>(
     plan: &Arc<Plan<S, W>>,
     point: Option<CrashPoint>,
-) -> Result<Played<S, W>, (String, Option<String>)> {
+) -> Result<Played<S, W>, NoEnd> {
     let (world, seen) = (Arc::new((plan.world)()), Arc::new(Seen::new(point)));
     let kept = (plan.store)();
     let mut generation = 0;
@@ -85,7 +91,7 @@ pub(super) fn play<S: State, W: Send + Sync + 'static>(
         let pulse = Arc::clone(&life.pulse);
         let (plan_of_life, world_of_life, kept) = (Arc::clone(plan), Arc::clone(&world), Arc::clone(&kept));
         let lived = live(&pulse, plan.real_time, plan.within, move || lead(plan_of_life, world_of_life, kept, life, generation));
-        let no_end = match lived {
+        let what = match lived {
             Lived::Ended(Ok(ended)) => {
                 let seen = std::mem::take(&mut *seen.lock());
                 return Ok(Played { ended, seen, world });
@@ -99,7 +105,7 @@ pub(super) fn play<S: State, W: Send + Sync + 'static>(
             Lived::Late => format!("it came to no end within {:?}; if it takes longer, say so with `within`", plan.within),
             Lived::Panicked(text) => format!("it panicked: {text}"),
         };
-        return Err((no_end, seen.lock().hit.take()));
+        return Err(NoEnd { what, seen: std::mem::take(&mut *seen.lock()) });
     }
 }
 
@@ -113,6 +119,7 @@ async fn lead<S: State, W>(
 ) -> Result<Ended<S>, String> {
     let graph = (plan.graph)(&world)?;
     let seen = Arc::clone(&life.seen);
+    seen.lock().graph = Some((graph.name().to_owned(), Arc::clone(&graph.shape.schema)));
     let clock = LifeClock { generation, ids: AtomicU64::new(0) };
     let store = LifeStore { kept, life: life.clone() };
     let runner = (plan.runner)(Runner::observed(graph, store, clock, Arc::new(life)), &world);

@@ -21,10 +21,11 @@ use crate::log::Question;
 use crate::runner::{Runner, Thread, apart};
 use crate::state::{State, Update, panic_text};
 use crate::store::{MemoryStore, Store};
-use course::{End, Played, play};
+use course::{End, NoEnd, Played, play};
 pub use given::{IntoFound, IntoGraph};
 pub use point::CrashPoint;
 pub use report::{CrashFault, CrashFaults, CrashReport};
+use seen::Inside;
 
 /// How long a life may take if nobody says otherwise.
 const WITHIN: Duration = Duration::from_secs(60);
@@ -275,7 +276,10 @@ impl<S: State, W: Send + Sync + 'static> IntoFuture for CrashTest<S, W> {
 
 impl<S, W> fmt::Debug for CrashTest<S, W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CrashTest").field("answers", &self.plan.answers.keys()).field("once", &self.plan.once).finish_non_exhaustive()
+        f.debug_struct("CrashTest")
+            .field("answers", &self.plan.answers.keys())
+            .field("once", &self.plan.once)
+            .finish_non_exhaustive()
     }
 }
 
@@ -283,17 +287,17 @@ fn play_all<S: State, W: Send + Sync + 'static>(
     plan: &Arc<Plan<S, W>>,
     is_awaited: &dyn Fn() -> bool,
 ) -> Result<CrashReport, CrashFaults> {
-    let graph = (plan.graph)(&(plan.world)()).ok();
-    let schema = graph.as_ref().map(|graph| graph.shape.schema.clone());
-    let graph = graph.map_or_else(String::new, |graph| graph.name().to_owned());
-    let mut faults = CrashFaults { graph, faults: Vec::new() };
+    let mut faults = CrashFaults::default();
     let undisturbed = match play(plan, None) {
         Ok(played) => played,
-        Err((what, _)) => {
+        Err(NoEnd { what, seen }) => {
+            faults.graph = seen.graph.map(|(name, _)| name);
             faults.add(vec![what], None);
             return Err(faults);
         }
     };
+    let (name, schema) = undisturbed.seen.graph.clone().unzip();
+    faults.graph = name;
     faults.add(undisturbed_faults(plan, &undisturbed), None);
     if !faults.faults.is_empty() {
         return Err(faults);
@@ -313,18 +317,23 @@ fn play_all<S: State, W: Send + Sync + 'static>(
     };
     for point in points.into_iter().take_while(|_| is_awaited()) {
         match play(plan, Some(point)) {
-            Err((what, hit)) => faults.add(vec![what], Some((point, hit.unwrap_or_else(|| "which did not come".to_owned())))),
+            Err(NoEnd { what, seen }) => faults.add(vec![what], Some((point, hit(&seen)))),
             Ok(played) => {
                 let mut wrong = own_faults(plan, &played);
                 wrong.extend(check::beside((ended, seen), (&played.ended, &played.seen), schema.as_deref()));
                 let came = if played.seen.hit.is_some() { &mut report.crashes } else { &mut report.missed };
                 came.push(point);
                 report.doubts += played.seen.doubts;
-                faults.add(wrong, Some((point, played.seen.hit.unwrap_or_else(|| "which did not come".to_owned()))));
+                faults.add(wrong, Some((point, hit(&played.seen))));
             }
         }
     }
     if faults.faults.is_empty() { Ok(report) } else { Err(faults) }
+}
+
+/// What stood where a course crashed.
+fn hit(seen: &Inside) -> String {
+    seen.hit.clone().unwrap_or_else(|| "which did not come".to_owned())
 }
 
 /// What is wrong with a course whatever the others did.
@@ -351,9 +360,13 @@ fn undisturbed_faults<S, W>(plan: &Plan<S, W>, played: &Played<S, W>) -> Vec<Str
         false => known.iter().map(|key| format!("\"{key}\"")).collect::<Vec<_>>().join(", "),
     };
     let unasked = plan.answers.keys().filter(|key| !asked.contains(key.as_str()));
-    wrong.extend(unasked.map(|key| format!("there is an answer for \"{key}\", which is not asked; asked were: {}", listed(asked))));
+    wrong.extend(
+        unasked.map(|key| format!("there is an answer for \"{key}\", which is not asked; asked were: {}", listed(asked))),
+    );
     let unknown = plan.once.iter().filter(|key| !keys.contains(key.as_str()));
-    wrong.extend(unknown.map(|key| format!("`once` names \"{key}\", which is no effect of the run; performed were: {}", listed(keys))));
+    wrong.extend(
+        unknown.map(|key| format!("`once` names \"{key}\", which is no effect of the run; performed were: {}", listed(keys))),
+    );
     wrong.extend(own_faults(plan, played));
     wrong
 }

@@ -26,7 +26,10 @@ impl fmt::Display for CrashReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { end, appends, effects, crashes, missed, doubts } = self;
         let crashed = crashes.len();
-        write!(f, "{appends} appends and {effects} effects: crashed {crashed} times, with {doubts} doubts, always the same end: {end}")?;
+        write!(
+            f,
+            "{appends} appends and {effects} effects: crashed {crashed} times, with {doubts} doubts, always the same end: {end}"
+        )?;
         if missed.is_empty() { Ok(()) } else { write!(f, " ({} moments did not come)", missed.len()) }
     }
 }
@@ -60,11 +63,20 @@ impl fmt::Display for CrashFault {
 }
 
 /// Everything that went wrong in a crash test. What went wrong alike at several moments is one fault.
-#[derive(thiserror::Error)]
-#[error("the graph \"{graph}\" does not survive every crash, {} fault{}:{}", .faults.len(), if .faults.len() == 1 { "" } else { "s" }, list(.faults))]
+#[derive(Default, thiserror::Error)]
+#[error("the graph{} does not survive every crash, {}:{}", quoted(.graph.as_deref()), counted(.faults.len()), list(.faults))]
 pub struct CrashFaults {
-    pub(super) graph: String,
+    /// Its name, if one was built.
+    pub(super) graph: Option<String>,
     pub(super) faults: Vec<CrashFault>,
+}
+
+fn quoted(name: Option<&str>) -> String {
+    name.map(|name| format!(" \"{name}\"")).unwrap_or_default()
+}
+
+fn counted(faults: usize) -> String {
+    if faults == 1 { "1 fault".to_owned() } else { format!("{faults} faults") }
 }
 
 fn list(faults: &[CrashFault]) -> String {

@@ -9,6 +9,7 @@ use super::CrashPoint;
 use crate::id::{EffectId, TaskId};
 use crate::log::{QuestionKind, Record};
 use crate::runner::{Observer, Pulse};
+use crate::state::Schema;
 
 /// An effect, as often as it was performed.
 #[derive(Clone, Debug)]
@@ -21,6 +22,8 @@ pub(super) struct Performed {
 
 #[derive(Debug, Default)]
 pub(super) struct Inside {
+    /// Name and schema of the graph, once it is built.
+    pub(super) graph: Option<(String, Arc<Schema>)>,
     pub(super) appends: u64,
     /// Whether anything is stored.
     pub(super) is_begun: bool,

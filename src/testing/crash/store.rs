@@ -7,7 +7,9 @@ use super::CrashPoint;
 use super::seen::Life;
 use crate::id::ThreadName;
 use crate::log::Record;
-use crate::store::{Append, Appended, Loaded, Pending, Prune, Pruned, Reach, Restore, Store, StoreError, ThreadInfo, ThreadQuery};
+use crate::store::{
+    Append, Appended, Loaded, Pending, Prune, Pruned, Reach, Restore, Store, StoreError, ThreadInfo, ThreadQuery,
+};
 
 #[derive(Debug)]
 pub(super) struct LifeStore {
