@@ -14,13 +14,13 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata::log::Record;
-use ferrata::store::{Append, Appended, MemoryStore, Pending, Store, StoreError};
+use ferrata::store::{Append, Appended, MemoryStore, Pending, RedbStore, Store, StoreError};
 use ferrata::testing::{CrashFaults, CrashPoint, crash_everywhere, crash_everywhere_in};
 use ferrata::{Answer, Approval, BuildError, Context, Durability, END, Graph, IntoNode, NodeError, Retry, START, View};
 use ferrata_graphs::digest::{Digest, Settings};
 use ferrata_nodes::{ChatModel, ChatReply, Extractive, Scripted};
 use serde_json::json;
-use support::crash_graphs::{Outside, Work, asking, inner_parallel, line, one_node, refund};
+use support::crash_graphs::{Outside, Work, all_kinds, asking, inner_parallel, line, one_node, refund};
 
 #[track_caller]
 fn found<T: Debug>(result: Result<T, CrashFaults>, words: &[&str]) -> CrashFaults {
@@ -151,6 +151,27 @@ async fn nothing_of_a_process_goes_on_after_its_crash() {
 }
 
 #[tokio::test]
+async fn graphs_inside_of_every_kind_survive() {
+    let mails = ["mail from continued", "mail from unstored", "mail from callable"];
+    let report = crash_everywhere_in(Outside::new, all_kinds, Work::update())
+        .after_each(move |outside, _| assert_eq!(mails.map(|mail| outside.performed(mail)), [2, 2, 2]))
+        .await
+        .unwrap();
+    assert!(report.missed.is_empty(), "{report}");
+}
+
+#[tokio::test]
+async fn any_store_can_be_in_it() {
+    let (dir, count) = (tempfile::tempdir().expect("a folder"), AtomicU64::new(0));
+    let path = dir.path().to_owned();
+    let open = move || RedbStore::open(path.join(format!("{}.redb", count.fetch_add(1, Ordering::SeqCst)))).expect("a store");
+    let test = crash_everywhere_in(Outside::new, refund, Work::update().n(42)).real_time();
+    // The bank of that graph takes twenty seconds, so that it is not asked to pay.
+    let report = test.answer("approve", Approval::reject("too slow")).store(open).await.unwrap();
+    assert_eq!(report.end, "done");
+}
+
+#[tokio::test]
 async fn it_holds_for_each_durability() {
     for durability in [Durability::Behind, Durability::Exit] {
         let test = crash_everywhere_in(Outside::new, refund, Work::update().n(42)).answer("approve", Approval::approve());
@@ -255,6 +276,8 @@ async fn a_repeatable_mail_that_must_be_sent_once_is_found() {
     let alone = found(test().once("mail").only(point).await, &["performed 2 times"]);
     assert_eq!(alone.faults()[0].at, [(point, hit)]);
     test().once("mail").only(CrashPoint::BeforeAppend(1)).await.unwrap();
+    let nowhere = test().only(CrashPoint::AfterEffect(2)).await;
+    found(nowhere, &["the moment after effect 2 did not come: the run has 3 appends and 1 effects"]);
 }
 
 #[tokio::test]
@@ -401,12 +424,22 @@ async fn a_graph_that_does_not_end_says_so() {
     let result = crash_everywhere(waits, Work::update()).within(Duration::from_millis(50)).await;
     found(result, &["it came to no end within 50ms"]);
 
+    let blocks = || {
+        one_node(|| async {
+            let (_sender, never) = std::sync::mpsc::channel::<()>();
+            _ = never.recv_timeout(Duration::from_millis(200));
+            Ok(Work::update())
+        })
+    };
+    let result = crash_everywhere(blocks, Work::update()).within(Duration::from_millis(50)).await;
+    found(result, &["it came to no end within 50ms"]);
+
     let asks = |outside: &Outside| {
         let asks = asking(outside)?;
         Graph::<Work>::new("again").node("ask", asks.shared()).edge(START, "ask").route_to("ask", ["ask"], |_| "ask").build()
     };
     let test = crash_everywhere_in(Outside::new, asks, Work::update()).answer("seats", Answer::new(1));
-    found(test.thread(|thread| thread.steps_max(u64::MAX)).await, &["after 1000 answers it still asks"]);
+    found(test.thread(|thread| thread.steps_max(u64::MAX)).await, &["after 300 answers it still asks"]);
 }
 
 #[tokio::test]

@@ -135,6 +135,49 @@ pub(crate) fn inner_parallel(outside: &Outside) -> Result<Graph<Work>, BuildErro
         .build()
 }
 
+/// A graph that counts and mails.
+fn counting(outside: &Outside, name: &str) -> Result<Graph<Work>, BuildError> {
+    let (outside, key) = (outside.clone(), format!("mail from {name}"));
+    let count = |s: View<Work>| async move { Ok(Work::update().n(s.n + 1)) };
+    let mail = move |ctx: Context| {
+        let (outside, key) = (outside.clone(), key.clone());
+        async move {
+            let mails: u64 = ctx.effect(&key, |_| async { Ok(outside.perform(&key)) }).await?;
+            Ok(Work::update().push_log(format!("mail {mails}")))
+        }
+    };
+    Graph::<Work>::new(name)
+        .node("count", count)
+        .node("mail", mail)
+        .edge(START, "count")
+        .edge("count", "mail")
+        .edge("mail", END)
+        .build()
+}
+
+/// Graphs of every kind in a loop: one that keeps its state, one without stored steps, and one that is called by a node which then fails, once.
+pub(crate) fn all_kinds(outside: &Outside) -> Result<Graph<Work>, BuildError> {
+    let call = |s: View<Work>, ctx: Context| async move {
+        let inner = ctx.call::<Work>("callable", Work::update().n(s.n)).await?;
+        if ctx.attempt() == 1 {
+            return Err(NodeError::new("not yet").transient().into());
+        }
+        Ok(Work::update().n(s.n + 1).push_log(format!("called: {}", inner.n)))
+    };
+    let into = |s: &Work| Work::update().n(s.n);
+    let back = |_: &Work, inner: &Work| Work::update().push_log(format!("inside: {} {:?}", inner.n, inner.log));
+    Graph::<Work>::new("all")
+        .callable("callable", counting(outside, "callable")?)
+        .node("continued", counting(outside, "continued")?.continued().mapped(into, back))
+        .node("unstored", counting(outside, "unstored")?.unstored().mapped(into, back))
+        .node("call", call.retry(Retry::transient(3)))
+        .edge(START, "continued")
+        .edge("continued", "unstored")
+        .edge("unstored", "call")
+        .route_to("call", ["continued", END], |s: &Work| if s.n < 2 { "continued" } else { END })
+        .build()
+}
+
 /// An effect, a question, and an effect, in one node.
 pub(crate) fn asking(outside: &Outside) -> Result<Graph<Work>, BuildError> {
     let outside = outside.clone();

@@ -233,7 +233,8 @@ impl<S: State, W: Send + Sync + 'static> CrashTest<S, W> {
         self
     }
 
-    /// Uses another store than one in memory: for each course a new and empty one, which survives the crash.
+    /// Uses another store than one in memory: for each course a new and empty one, which survives the crash. A store that works in threads of its own
+    /// needs [`real_time`](Self::real_time).
     pub fn store<K: Store>(mut self, store: impl Fn() -> K + Send + Sync + 'static) -> Self {
         self.plan.store = Box::new(move || Arc::new(store()));
         self
@@ -323,6 +324,12 @@ fn play_all<S: State, W: Send + Sync + 'static>(
                 wrong.extend(check::beside((ended, seen), (&played.ended, &played.seen), schema.as_deref()));
                 let came = if played.seen.hit.is_some() { &mut report.crashes } else { &mut report.missed };
                 came.push(point);
+                if plan.only.is_some() && played.seen.hit.is_none() {
+                    wrong.push(format!(
+                        "the moment {point} did not come: the run has {} appends and {} effects",
+                        report.appends, report.effects
+                    ));
+                }
                 report.doubts += played.seen.doubts;
                 faults.add(wrong, Some((point, hit(&played.seen))));
             }

@@ -1,15 +1,18 @@
 //! What was seen in a course: what really happened, and what the store has acknowledged. It outlives the lives.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde_json::Value;
 
 use super::CrashPoint;
-use crate::id::{EffectId, TaskId};
-use crate::log::{QuestionKind, Record};
+use crate::id::{EffectId, QuestionId, TaskId};
+use crate::log::{Question, QuestionKind, Record};
 use crate::runner::{Observer, Pulse};
 use crate::state::Schema;
+
+/// Task, key and count of a question: the same one is asked once.
+type Asker = (TaskId, Arc<str>, u32);
 
 /// An effect, as often as it was performed.
 #[derive(Clone, Debug)]
@@ -39,6 +42,9 @@ pub(super) struct Inside {
     pub(super) doubts: u64,
     /// Tasks, and effects, whose results are recorded.
     results: HashSet<TaskId>,
+    /// Open questions by what asks them, and those that were answered.
+    open: HashMap<QuestionId, Asker>,
+    answered: HashSet<Asker>,
     recorded: HashSet<EffectId>,
     /// Promises of the engine that were broken.
     pub(super) breaches: Vec<String>,
@@ -76,6 +82,18 @@ impl Inside {
         }
     }
 
+    fn asks(&mut self, question: &Question) {
+        self.asked.insert(Arc::clone(&question.key));
+        let asker = (question.task.clone(), Arc::clone(&question.key), question.occurrence);
+        if self.answered.contains(&asker) {
+            self.breach(format!(
+                "question \"{}\" of task {} was asked again, although its answer was recorded",
+                asker.1, asker.0
+            ));
+        }
+        self.open.insert(question.id, asker);
+    }
+
     /// An append is acknowledged.
     pub(super) fn stored(&mut self, records: &[Record]) {
         self.is_begun = true;
@@ -91,8 +109,9 @@ impl Inside {
                         ));
                     }
                     QuestionKind::Doubt(_) => self.doubts += 1,
-                    _ => _ = self.asked.insert(Arc::clone(&question.key)),
+                    _ => self.asks(question),
                 },
+                Record::Answered(answered) => self.answered.extend(self.open.remove(&answered.question)),
                 _ => {}
             }
         }
