@@ -277,7 +277,7 @@ async fn a_repeatable_mail_that_must_be_sent_once_is_found() {
     assert_eq!(alone.faults()[0].at, [(point, hit)]);
     test().once("mail").only(CrashPoint::BeforeAppend(1)).await.unwrap();
     let nowhere = test().only(CrashPoint::AfterEffect(2)).await;
-    found(nowhere, &["the moment after effect 2 did not come: the run has 3 appends and 1 effects"]);
+    found(nowhere, &["the moment after effect 2 did not come: the run has 3 appends and 1 effect"]);
 }
 
 #[tokio::test]

@@ -75,7 +75,7 @@ pub(super) struct Played<S, W> {
 /// A course that came to no end.
 pub(super) struct NoEnd {
     pub(super) what: String,
-    pub(super) seen: Inside,
+    pub(super) seen: Box<Inside>,
 }
 
 /// Plays a course.
@@ -105,7 +105,7 @@ pub(super) fn play<S: State, W: Send + Sync + 'static>(
             Lived::Late => format!("it came to no end within {:?}; if it takes longer, say so with `within`", plan.within),
             Lived::Panicked(text) => format!("it panicked: {text}"),
         };
-        return Err(NoEnd { what, seen: std::mem::take(&mut *seen.lock()) });
+        return Err(NoEnd { what, seen: Box::new(std::mem::take(&mut *seen.lock())) });
     }
 }
 

@@ -24,6 +24,7 @@ use crate::store::{MemoryStore, Store};
 use course::{End, NoEnd, Played, play};
 pub use given::{IntoFound, IntoGraph};
 pub use point::CrashPoint;
+use report::counted;
 pub use report::{CrashFault, CrashFaults, CrashReport};
 use seen::Inside;
 
@@ -32,6 +33,8 @@ const WITHIN: Duration = Duration::from_secs(60);
 
 type GiveAnswer = Box<dyn Fn(&Question) -> Answer + Send + Sync>;
 type MakeGraph<S, W> = Box<dyn Fn(&W) -> Result<Graph<S>, String> + Send + Sync>;
+type ChangeRunner<S, W> = Box<dyn Fn(Runner<S>, &W) -> Runner<S> + Send + Sync>;
+type ChangeThread<S> = Box<dyn Fn(Thread<S>) -> Thread<S> + Send + Sync>;
 type Check<S, W> = Box<dyn Fn(&W, &S) -> Result<(), String> + Send + Sync>;
 
 /// What is to be played.
@@ -41,8 +44,8 @@ struct Plan<S, W> {
     input: Update,
     answers: BTreeMap<String, GiveAnswer>,
     once: BTreeSet<String>,
-    runner: Box<dyn Fn(Runner<S>, &W) -> Runner<S> + Send + Sync>,
-    thread: Box<dyn Fn(Thread<S>) -> Thread<S> + Send + Sync>,
+    runner: ChangeRunner<S, W>,
+    thread: ChangeThread<S>,
     check: Check<S, W>,
     store: Box<dyn Fn() -> Arc<dyn Store> + Send + Sync>,
     only: Option<CrashPoint>,
@@ -292,7 +295,7 @@ fn play_all<S: State, W: Send + Sync + 'static>(
     let undisturbed = match play(plan, None) {
         Ok(played) => played,
         Err(NoEnd { what, seen }) => {
-            faults.graph = seen.graph.map(|(name, _)| name);
+            faults.graph = seen.graph.as_ref().map(|(name, _)| name.clone());
             faults.add(vec![what], None);
             return Err(faults);
         }
@@ -325,10 +328,8 @@ fn play_all<S: State, W: Send + Sync + 'static>(
                 let came = if played.seen.hit.is_some() { &mut report.crashes } else { &mut report.missed };
                 came.push(point);
                 if plan.only.is_some() && played.seen.hit.is_none() {
-                    wrong.push(format!(
-                        "the moment {point} did not come: the run has {} appends and {} effects",
-                        report.appends, report.effects
-                    ));
+                    let (appends, effects) = (counted(report.appends, "append"), counted(report.effects, "effect"));
+                    wrong.push(format!("the moment {point} did not come: the run has {appends} and {effects}"));
                 }
                 report.doubts += played.seen.doubts;
                 faults.add(wrong, Some((point, hit(&played.seen))));

@@ -25,11 +25,9 @@ pub struct CrashReport {
 impl fmt::Display for CrashReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { end, appends, effects, crashes, missed, doubts } = self;
-        let crashed = crashes.len();
-        write!(
-            f,
-            "{appends} appends and {effects} effects: crashed {crashed} times, with {doubts} doubts, always the same end: {end}"
-        )?;
+        let (appends, effects, doubts) = (counted(*appends, "append"), counted(*effects, "effect"), counted(*doubts, "doubt"));
+        let crashes = crashes.len();
+        write!(f, "{appends} and {effects}: crashed {crashes} times, with {doubts}, always the same end: {end}")?;
         if missed.is_empty() { Ok(()) } else { write!(f, " ({} moments did not come)", missed.len()) }
     }
 }
@@ -64,7 +62,7 @@ impl fmt::Display for CrashFault {
 
 /// Everything that went wrong in a crash test. What went wrong alike at several moments is one fault.
 #[derive(Default, thiserror::Error)]
-#[error("the graph{} does not survive every crash, {}:{}", quoted(.graph.as_deref()), counted(.faults.len()), list(.faults))]
+#[error("the graph{} does not survive every crash, {}:{}", quoted(.graph.as_deref()), counted(.faults.len() as u64, "fault"), list(.faults))]
 pub struct CrashFaults {
     /// Its name, if one was built.
     pub(super) graph: Option<String>,
@@ -75,8 +73,9 @@ fn quoted(name: Option<&str>) -> String {
     name.map(|name| format!(" \"{name}\"")).unwrap_or_default()
 }
 
-fn counted(faults: usize) -> String {
-    if faults == 1 { "1 fault".to_owned() } else { format!("{faults} faults") }
+/// A number of things.
+pub(super) fn counted(n: u64, what: &str) -> String {
+    format!("{n} {what}{}", if n == 1 { "" } else { "s" })
 }
 
 fn list(faults: &[CrashFault]) -> String {
