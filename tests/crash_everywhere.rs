@@ -36,7 +36,7 @@ fn found<T: Debug>(result: Result<T, CrashFaults>, words: &[&str]) -> CrashFault
 
 #[tokio::test]
 async fn every_moment_of_a_line_is_visited() {
-    let report = crash_everywhere_in(Outside::new, line, Work::update().n(1)).await.unwrap();
+    let report = crash_everywhere_in(Outside::new, line, Work::update().n(1)).await.expect("it survives");
     // The input; start and result of "once", and of its node; the result of "often"; the result of its node, with which the run ends.
     assert_eq!((report.appends, report.effects), (6, 2), "{report}");
     let mut expected: Vec<CrashPoint> = Vec::new();
@@ -59,7 +59,7 @@ async fn a_refund_is_paid_once_whatever_happens() {
             assert_eq!(state.log, ["looked up 42", "paid 42"]);
         })
         .await
-        .unwrap();
+        .expect("it survives");
     assert!(report.missed.is_empty() && report.doubts > 0, "{report}");
 }
 
@@ -72,7 +72,7 @@ async fn a_refund_that_is_refused_is_not_paid() {
             n => Err(format!("paid {n} times")),
         })
         .await
-        .unwrap();
+        .expect("it survives");
 }
 
 #[tokio::test]
@@ -83,18 +83,18 @@ async fn parallel_effects_in_a_subgraph_are_performed_once_each() {
             assert_eq!(state.log, ["sent 0", "sent 1", "sent 2", "the end"]);
         })
         .await
-        .unwrap();
+        .expect("it survives");
     assert_eq!(report.effects, 3, "{report}");
 }
 
 #[tokio::test]
 async fn a_node_that_asks_after_an_effect_does_not_repeat_it() {
     let test = || crash_everywhere_in(Outside::new, asking, Work::update().n(1));
-    let report = test().answer("seats", Answer::new(4)).await.unwrap();
+    let report = test().answer("seats", Answer::new(4)).await.expect("it survives");
     assert_eq!((report.effects, &*report.end), (2, "done"), "{report}");
 
     // Without an answer the thread has come to its end there.
-    let report = test().await.unwrap();
+    let report = test().await.expect("it survives");
     assert_eq!((report.effects, &*report.end), (1, "waiting for \"seats\""), "{report}");
 }
 
@@ -112,7 +112,7 @@ async fn effects_within_effects_come_to_an_end_too() {
         })
     };
     let test = crash_everywhere_in(Outside::new, graph, Work::update());
-    let report = test.after_each(|outside, _| assert_eq!(outside.performed("inner"), 1)).await.unwrap();
+    let report = test.after_each(|outside, _| assert_eq!(outside.performed("inner"), 1)).await.expect("it survives");
     assert_eq!(report.effects, 2, "{report}");
 }
 
@@ -147,7 +147,7 @@ async fn nothing_of_a_process_goes_on_after_its_crash() {
     let test = crash_everywhere_in(Outside::new, graph, Work::update());
     let test =
         test.after_each(|outside, _| assert_eq!((outside.performed("ghost"), outside.performed("last will") < 3), (0, true)));
-    test.await.unwrap();
+    test.await.expect("it survives");
 }
 
 #[tokio::test]
@@ -156,7 +156,7 @@ async fn graphs_inside_of_every_kind_survive() {
     let report = crash_everywhere_in(Outside::new, all_kinds, Work::update())
         .after_each(move |outside, _| assert_eq!(mails.map(|mail| outside.performed(mail)), [2, 2, 2]))
         .await
-        .unwrap();
+        .expect("it survives");
     assert!(report.missed.is_empty(), "{report}");
 }
 
@@ -167,7 +167,7 @@ async fn any_store_can_be_in_it() {
     let open = move || RedbStore::open(path.join(format!("{}.redb", count.fetch_add(1, Ordering::SeqCst)))).expect("a store");
     let test = crash_everywhere_in(Outside::new, refund, Work::update().n(42)).real_time();
     // The bank of that graph takes twenty seconds, so that it is not asked to pay.
-    let report = test.answer("approve", Approval::reject("too slow")).store(open).await.unwrap();
+    let report = test.answer("approve", Approval::reject("too slow")).store(open).await.expect("it survives");
     assert_eq!(report.end, "done");
 }
 
@@ -176,7 +176,7 @@ async fn it_holds_for_each_durability() {
     for durability in [Durability::Behind, Durability::Exit] {
         let test = crash_everywhere_in(Outside::new, refund, Work::update().n(42)).answer("approve", Approval::approve());
         let test = test.thread(move |thread| thread.durability(durability));
-        test.after_each(|outside, _| assert_eq!(outside.performed("pay"), 1)).await.unwrap();
+        test.after_each(|outside, _| assert_eq!(outside.performed("pay"), 1)).await.expect("it survives");
     }
 }
 
@@ -199,13 +199,13 @@ fn digest_of(
 #[tokio::test]
 async fn the_ready_made_digest_survives() {
     let (dir, test) = digest_of(|| Arc::new(Extractive::new()));
-    let report = test.answer("approve", Approval::approve()).await.unwrap();
+    let report = test.answer("approve", Approval::approve()).await.expect("it survives");
     assert!(report.effects >= 4 && report.appends >= 8, "{report}");
     assert!(std::fs::read_to_string(dir.path().join("digest.md")).expect("it is published").contains("A person decides"));
 
     let scripted = || -> Arc<dyn ChatModel> { Arc::new(Scripted::answering(|_| Ok(ChatReply::new("in short")))) };
     let (_dir, test) = digest_of(scripted);
-    test.answer("approve", Approval::approve()).await.unwrap();
+    test.answer("approve", Approval::approve()).await.expect("it survives");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,7 +220,11 @@ async fn real_time_is_there_for_what_waits_for_others() {
         };
         one_node(node.timeout(Duration::from_secs(30)))
     };
-    crash_everywhere(graph, Work::update()).real_time().after_each(|(), state| assert_eq!(state.n, 1)).await.unwrap();
+    crash_everywhere(graph, Work::update())
+        .real_time()
+        .after_each(|(), state| assert_eq!(state.n, 1))
+        .await
+        .expect("it survives");
 }
 
 // ---- what is found ----
@@ -266,7 +270,7 @@ async fn a_repeatable_mail_that_must_be_sent_once_is_found() {
         })
     };
     let test = || crash_everywhere_in(Outside::new, graph, Work::update());
-    test().await.unwrap();
+    test().await.expect("it survives");
     let result = test().once("mail").await;
     let faults = found(result, &["effect \"mail\" of task 0:only@1 was performed 2 times; it is declared repeatable"]);
 
@@ -275,7 +279,7 @@ async fn a_repeatable_mail_that_must_be_sent_once_is_found() {
     assert!(hit.contains("mail"), "{hit}");
     let alone = found(test().once("mail").only(point).await, &["performed 2 times"]);
     assert_eq!(alone.faults()[0].at, [(point, hit)]);
-    test().once("mail").only(CrashPoint::BeforeAppend(1)).await.unwrap();
+    test().once("mail").only(CrashPoint::BeforeAppend(1)).await.expect("it survives");
     let nowhere = test().only(CrashPoint::AfterEffect(2)).await;
     found(nowhere, &["the moment after effect 2 did not come: the run has 3 appends and 1 effect"]);
 }
@@ -453,7 +457,7 @@ async fn a_graph_that_fails_says_so_and_may() {
     };
     let words = ["the run failed (node-failed)", "no paper", "say so with `may_fail`"];
     found(crash_everywhere(broken, Work::update()).await, &words);
-    let report = crash_everywhere(broken, Work::update()).may_fail().await.unwrap();
+    let report = crash_everywhere(broken, Work::update()).may_fail().await.expect("it survives");
     assert_eq!(report.end, "failed: node-failed");
 }
 

@@ -160,7 +160,7 @@ pub(crate) fn all_kinds(outside: &Outside) -> Result<Graph<Work>, BuildError> {
     let call = |s: View<Work>, ctx: Context| async move {
         let inner = ctx.call::<Work>("callable", Work::update().n(s.n)).await?;
         if ctx.attempt() == 1 {
-            return Err(NodeError::new("not yet").transient().into());
+            return Err(NodeError::new("not yet").transient());
         }
         Ok(Work::update().n(s.n + 1).push_log(format!("called: {}", inner.n)))
     };
