@@ -60,6 +60,7 @@ async fn a_refund_is_paid_once_whatever_happens() {
         })
         .await
         .expect("it survives");
+    eprintln!("refund: {report}");
     assert!(report.missed.is_empty() && report.doubts > 0, "{report}");
 }
 
@@ -84,6 +85,7 @@ async fn parallel_effects_in_a_subgraph_are_performed_once_each() {
         })
         .await
         .expect("it survives");
+    eprintln!("in parallel: {report}");
     assert_eq!(report.effects, 3, "{report}");
 }
 
@@ -157,6 +159,7 @@ async fn graphs_inside_of_every_kind_survive() {
         .after_each(move |outside, _| assert_eq!(mails.map(|mail| outside.performed(mail)), [2, 2, 2]))
         .await
         .expect("it survives");
+    eprintln!("graphs inside: {report}");
     assert!(report.missed.is_empty(), "{report}");
 }
 
@@ -200,6 +203,7 @@ fn digest_of(
 async fn the_ready_made_digest_survives() {
     let (dir, test) = digest_of(|| Arc::new(Extractive::new()));
     let report = test.answer("approve", Approval::approve()).await.expect("it survives");
+    eprintln!("digest: {report}");
     assert!(report.effects >= 4 && report.appends >= 8, "{report}");
     assert!(std::fs::read_to_string(dir.path().join("digest.md")).expect("it is published").contains("A person decides"));
 

@@ -162,7 +162,8 @@ where
 /// # The moments
 ///
 /// Just before and just after every append, and just before and just after every effect, each counted in the course itself: see [`CrashPoint`]. A run
-/// of n appends is run about 4 n times, so that the time it takes grows with the square of n. One course crashes once.
+/// of n appends is run about 4 n times, so that the time it takes grows with the square of n. One course crashes once. If nobody awaits the test any
+/// more, it ends with the course that is being played.
 ///
 /// # The crash
 ///

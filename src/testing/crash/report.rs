@@ -47,7 +47,7 @@ const LISTED_MAX: usize = 6;
 
 impl fmt::Display for CrashFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.what)?;
+        f.write_str(&self.what.trim_end().replace('\n', "\n    "))?;
         let Some((first, _)) = self.at.first() else { return f.write_str("\n      without any crash") };
         f.write_str("\n      after a crash")?;
         for (place, (point, hit)) in self.at.iter().take(LISTED_MAX).enumerate() {
