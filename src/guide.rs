@@ -13,6 +13,7 @@
 //! - [`stores`]: where threads are kept, and their upkeep.
 //! - [`changes`]: the next version of a program, and the threads of the last one.
 //! - [`secrets`]: values that no store may see.
+//! - [`testing`]: a graph of one's own, crashed at every moment.
 
 #[doc = include_str!("docs/state.md")]
 pub mod state {}
@@ -46,3 +47,6 @@ pub mod changes {}
 
 #[doc = include_str!("docs/secrets.md")]
 pub mod secrets {}
+
+#[doc = include_str!("docs/testing.md")]
+pub mod testing {}
