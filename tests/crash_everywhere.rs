@@ -5,6 +5,7 @@
 
 mod support {
     pub(crate) mod crash_graphs;
+    pub(crate) mod crash_world;
 }
 
 use std::fmt::Debug;
@@ -20,7 +21,8 @@ use ferrata::{Answer, Approval, BuildError, Context, Durability, END, Graph, Int
 use ferrata_graphs::digest::{Digest, Settings};
 use ferrata_nodes::{ChatModel, ChatReply, Extractive, Scripted};
 use serde_json::json;
-use support::crash_graphs::{Outside, Work, all_kinds, asking, inner_parallel, line, one_node, refund};
+use support::crash_graphs::{all_kinds, asking, inner_parallel, line, one_node, refund};
+use support::crash_world::{Outside, Work};
 
 #[track_caller]
 fn found<T: Debug>(result: Result<T, CrashFaults>, words: &[&str]) -> CrashFaults {
@@ -428,7 +430,7 @@ async fn a_graph_that_does_not_end_says_so() {
     };
     found(crash_everywhere(endless, Work::update()).await, &["\"endless\"", "it came to no end", "step-limit"]);
 
-    let waits = || one_node(|| async { std::future::pending::<ferrata::Result<support::crash_graphs::WorkUpdate>>().await });
+    let waits = || one_node(|| async { std::future::pending::<ferrata::Result<support::crash_world::WorkUpdate>>().await });
     let result = crash_everywhere(waits, Work::update()).within(Duration::from_millis(50)).await;
     found(result, &["it came to no end within 50ms"]);
 
@@ -455,7 +457,7 @@ async fn a_graph_that_fails_says_so_and_may() {
     let broken = || {
         let node = |ctx: Context| async move {
             ctx.effect("mail", |_| async { Ok(()) }).await?;
-            Err::<support::crash_graphs::WorkUpdate, _>(NodeError::new("no paper").deterministic())
+            Err::<support::crash_world::WorkUpdate, _>(NodeError::new("no paper").deterministic())
         };
         one_node(node.retry(Retry::transient(3)))
     };

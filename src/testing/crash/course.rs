@@ -14,7 +14,7 @@ use super::{CrashPoint, Plan};
 use crate::clock::{Clock, Timestamp};
 use crate::graph::Answer;
 use crate::id::QuestionId;
-use crate::log::{Question, QuestionKind};
+use crate::log::{OnExpiry, Question, QuestionKind};
 use crate::runner::{Error, Lived, Outcome, Runner, Thread, live};
 use crate::state::{State, StateCell, View};
 use crate::store::Store;
@@ -120,7 +120,7 @@ async fn lead<S: State, W>(
     let graph = (plan.graph)(&world)?;
     let seen = Arc::clone(&life.seen);
     seen.lock().graph = Some((graph.name().to_owned(), Arc::clone(&graph.shape.schema)));
-    let clock = LifeClock { generation, ids: AtomicU64::new(0) };
+    let clock = LifeClock { generation, ids: AtomicU64::new(0), seen: Arc::clone(&seen) };
     let store = LifeStore { kept, life: life.clone() };
     let runner = (plan.runner)(Runner::observed(graph, store, clock, Arc::new(life)), &world);
     let thread = (plan.thread)(runner.thread("crash-test"));
@@ -164,16 +164,28 @@ async fn go_on<S: State, W>(plan: &Plan<S, W>, thread: &Thread<S>, seen: &Seen) 
             Ok(Outcome::Suspended(_)) => thread.resume().await,
             Ok(Outcome::Waiting(questions)) => {
                 let answers = answers(&plan.answers, &questions, seen);
-                if answers.is_empty() {
+                if answers.is_empty() && wait(&questions, seen) {
+                    thread.resume().await
+                } else if answers.is_empty() {
                     return Ok(End::Waiting(questions.iter().map(|question| shown(question)).collect()));
+                } else {
+                    thread.answer_all(answers).await
                 }
-                thread.answer_all(answers).await
             }
             Err(error) if error.is_answer_refused() => return Err(error.to_string()),
             Err(error) => return failed(plan, thread, &error).await,
         };
     }
     Err(format!("it came to no end: after {ROUNDS_MAX} answers it still asks, or stops"))
+}
+
+/// Waits until the first of these questions has expired. False if none of them lets the thread go on then.
+fn wait(questions: &[Arc<Question>], seen: &Seen) -> bool {
+    let ends = |question: &&Arc<Question>| question.on_expiry != OnExpiry::Suspend;
+    let Some(deadline) = questions.iter().filter(ends).filter_map(|question| question.deadline).min() else { return false };
+    let mut seen = seen.lock();
+    seen.waited_ms = seen.waited_ms.max(deadline.ms_since(Timestamp(BEGINNING_MS)));
+    true
 }
 
 /// What the course's answers are to these questions.
@@ -208,6 +220,8 @@ struct LifeClock {
     /// Counts the lives that have stored something.
     generation: u64,
     ids: AtomicU64,
+    /// Knows how far the course has waited.
+    seen: Arc<Seen>,
 }
 
 const BEGINNING_MS: u64 = 1_700_000_000_000;
@@ -215,7 +229,7 @@ const LIFE_MS: u64 = 1_000;
 
 impl Clock for LifeClock {
     fn now(&self) -> Timestamp {
-        Timestamp(BEGINNING_MS + self.generation * LIFE_MS)
+        Timestamp(BEGINNING_MS + self.generation * LIFE_MS + self.seen.lock().waited_ms)
     }
 
     fn new_id(&self) -> Uuid {

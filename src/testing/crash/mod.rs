@@ -201,7 +201,8 @@ pub struct CrashTest<S, W = ()> {
 }
 
 impl<S: State, W: Send + Sync + 'static> CrashTest<S, W> {
-    /// The answer to questions with that key, each time they are asked.
+    /// The answer to questions with that key, each time they are asked. If none is given, the course waits for the question's deadline, where the
+    /// thread goes on then; without one it has come to its end.
     pub fn answer(self, key: impl Into<String>, answer: impl Into<Answer>) -> Self {
         let answer = answer.into();
         self.answer_with(key, move |_| answer.clone())

@@ -25,6 +25,8 @@ pub(super) struct Performed {
 
 #[derive(Debug, Default)]
 pub(super) struct Inside {
+    /// How long the course has waited for questions to expire, in milliseconds.
+    pub(super) waited_ms: u64,
     /// Name and schema of the graph, once it is built.
     pub(super) graph: Option<(String, Arc<Schema>)>,
     pub(super) appends: u64,
