@@ -7,6 +7,7 @@
 //! - [`joins_and_sends`]: many nodes at once, and back together.
 //! - [`subgraphs`]: graphs inside a thread.
 //! - [`questions`]: where a person decides.
+//! - [`effects`]: what is done outside, once, and how it is taken back.
 //! - [`history_and_forks`]: back in time, without losing anything.
 //! - [`streams`]: watching a run.
 //! - [`durability`]: what survives, and how runs end.
@@ -29,6 +30,9 @@ pub mod subgraphs {}
 
 #[doc = include_str!("docs/questions.md")]
 pub mod questions {}
+
+#[doc = include_str!("docs/effects.md")]
+pub mod effects {}
 
 #[doc = include_str!("docs/history_and_forks.md")]
 pub mod history_and_forks {}
