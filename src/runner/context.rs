@@ -78,7 +78,7 @@ struct Control {
     handed: Option<NodeReturn>,
     uses: HashMap<(Use, Arc<str>), u32>,
     /// How far the node has come in this attempt.
-    marks: HashMap<Arc<str>, Value>,
+    marks: Vec<(Arc<str>, Value)>,
     cost: Cost,
     waker: Option<Waker>,
 }
@@ -379,7 +379,9 @@ impl Context {
         if !self.attempt.note(Note::Mark { key: key.clone(), value: value.clone() }).await {
             return pending().await;
         }
-        self.attempt.lock().marks.insert(key, value);
+        let mut control = self.attempt.lock();
+        control.marks.retain(|(known, _)| *known != key);
+        control.marks.push((key, value));
         Ok(())
     }
 
@@ -391,7 +393,12 @@ impl Context {
     pub fn marked<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, NodeError> {
         let key = self.own_key(key);
         let control = self.attempt.lock();
-        let value = control.marks.get(&key).or_else(|| self.attempt.start.journal.mark(&key));
+        let value = control
+            .marks
+            .iter()
+            .find(|(known, _)| *known == key)
+            .map(|(_, value)| value)
+            .or_else(|| self.attempt.start.journal.mark(&key));
         value.map(|value| T::deserialize(value)).transpose().map_err(|error| {
             NodeError::new(format!("the mark \"{key}\" does not fit what the node expects now: {error}")).deterministic()
         })

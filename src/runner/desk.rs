@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::{Notify, oneshot};
 
 use super::outcome::Suspension;
+use super::stop::Stopper;
 use crate::id::ThreadName;
 use crate::machine::{AnswerRefusal, GivenAnswer};
 use crate::store::AtWork;
@@ -20,11 +21,12 @@ pub(crate) struct Handed {
 }
 
 /// One for each run.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Desk {
     // A plain mutex: never held across an await.
     state: Mutex<State>,
-    arrived: Notify,
+    /// Lets the run look here, by the way on which it also hears that it has to stop.
+    run: Stopper,
     over: Notify,
 }
 
@@ -39,6 +41,10 @@ struct State {
 }
 
 impl Desk {
+    pub(crate) fn new(run: Stopper) -> Self {
+        Self { state: Mutex::default(), run, over: Notify::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -53,18 +59,13 @@ impl Desk {
             }
             state.handed.push(Handed { answers, reply });
         }
-        self.arrived.notify_one();
+        self.run.nudge();
         taken.await.ok()
     }
 
     /// What was handed in since the last call.
     pub(crate) fn take(&self) -> Vec<Handed> {
         std::mem::take(&mut self.lock().handed)
-    }
-
-    /// Waits until there is something to take. Can be dropped and called again.
-    pub(crate) async fn arrived(&self) {
-        self.arrived.notified().await;
     }
 
     /// Takes nothing in any more: who waits comes again when the thread is free.

@@ -202,11 +202,9 @@ impl Driver {
         tasks: &mut JoinSet<Happened>,
         waiters: &mut Vec<Waiter>,
     ) -> Result<Option<Stop>, Error> {
-        let desk = stop.desk();
         tokio::select! {
             biased;
             told = stop.next() => return Ok(told),
-            () = desk.arrived() => {}
             Some(request) = requests.recv() => waiters.extend(self.take_request(request)?),
             Some(ended) = tasks.join_next() => self.take(ended)?,
         }

@@ -37,6 +37,11 @@ impl Stopper {
             is_more
         });
     }
+
+    /// Lets the run look whether there is something for it, without telling it to end.
+    pub(crate) fn nudge(&self) {
+        self.0.send_modify(|_| ());
+    }
 }
 
 /// Hears what a run is told, by somebody or by its deadline.
@@ -128,10 +133,10 @@ impl Live {
         if state.runs.contains_key(thread) {
             return Err(NoLease::Busy);
         }
-        let desk = Arc::<Desk>::default();
-        let claim = at_work.map(|at_work| at_work.claim(thread, desk.clone()).ok_or(NoLease::Busy)).transpose()?;
         let (sender, told) = watch::channel(None);
         let stopper = Stopper(sender);
+        let desk = Arc::new(Desk::new(stopper.clone()));
+        let claim = at_work.map(|at_work| at_work.claim(thread, desk.clone()).ok_or(NoLease::Busy)).transpose()?;
         state.leases += 1;
         let number = state.leases;
         state.runs.insert(thread.clone(), (number, stopper.clone(), Arc::clone(&desk)));
