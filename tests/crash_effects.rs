@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use ferrata::testing::crash_everywhere_in;
 use ferrata::{
-    Approval, Ask, BuildError, Context, END, Graph, IntoNode, NodeError, OnExpiry, PastEffect, Performed, START, View,
+    Approval, Ask, BuildError, Context, Durability, END, Graph, IntoNode, NodeError, OnExpiry, PastEffect, Performed, START, View,
 };
 use support::crash_world::{Outside, Work, WorkUpdate};
 
@@ -91,7 +91,14 @@ fn trip(outside: &Outside) -> Result<Graph<Work>, BuildError> {
 
 #[tokio::test]
 async fn what_is_taken_back_is_taken_back_once_wherever_the_process_dies() {
+    for durability in [Durability::Step, Durability::Behind, Durability::Exit] {
+        taken_back_once(durability).await;
+    }
+}
+
+async fn taken_back_once(durability: Durability) {
     let report = crash_everywhere_in(Outside::new, trip, Work::update())
+        .thread(move |thread| thread.durability(durability))
         .may_fail()
         .once("book")
         .once("compensate")
@@ -103,7 +110,7 @@ async fn what_is_taken_back_is_taken_back_once_wherever_the_process_dies() {
         })
         .await
         .expect("it survives");
-    eprintln!("compensated: {report}");
+    eprintln!("compensated, {durability:?}: {report}");
     assert_eq!(report.effects, 6, "{report}");
     assert!(report.end.contains("node-failed"), "{report}");
 }

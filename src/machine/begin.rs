@@ -7,7 +7,8 @@ use super::{Command, Ending, Env, Gone, Machine, RunFailure, Step, answer::Given
 use crate::clock::Timestamp;
 use crate::id::{EffectId, Path, RunId, StepNumber, TaskId};
 use crate::log::{
-    CloseReason, Closed, Doubt, Durability, Input, Opened, QuestionKind, Record, RunOutcome, RunStarted, Trigger, inner_schemas,
+    CloseReason, Closed, Doubt, Durability, Fault, Input, Opened, QuestionKind, Record, RunOutcome, RunStarted, Trigger,
+    inner_schemas,
 };
 use crate::state::{Change, StateError, check, give_ids};
 
@@ -42,7 +43,10 @@ pub(crate) enum Begin {
     },
     Resume,
     /// Gives up what is due, and compensates what was done outside; goes on with that if it was begun.
-    Compensate,
+    Compensate {
+        /// What the thread failed of, if that is why.
+        why: Option<Fault>,
+    },
     /// Answers that were checked before.
     Answer(Vec<GivenAnswer>),
 }
@@ -65,7 +69,7 @@ impl Machine {
             Begin::Input { .. } => Trigger::Input,
             Begin::Resume => Trigger::Resume,
             Begin::Answer(_) => Trigger::Answer,
-            Begin::Compensate => Trigger::Compensate,
+            Begin::Compensate { .. } => Trigger::Compensate,
         };
         if limits.steps_max == 0 {
             return Ok(Err(Refusal::NoSteps));
@@ -96,8 +100,8 @@ impl Machine {
                 }
             }
             Begin::Resume => {}
-            Begin::Compensate if self.is_compensating() => {}
-            Begin::Compensate => self.compensate(None, env)?,
+            Begin::Compensate { .. } if self.is_compensating() => {}
+            Begin::Compensate { why } => self.compensate(why, env)?,
             Begin::Answer(answers) => self.record_answers(answers, env)?,
         }
         let suspends = self.expire(env)?;
@@ -172,13 +176,13 @@ impl Machine {
                 return Err(Refusal::Unfinished { next: self.open_nodes() });
             }
             Begin::Input { .. } => {}
-            Begin::Resume | Begin::Answer(_) | Begin::Compensate if root.head.is_none() => return Err(Refusal::Fresh),
-            Begin::Compensate if !self.is_compensating() => {
+            Begin::Resume | Begin::Answer(_) | Begin::Compensate { .. } if root.head.is_none() => return Err(Refusal::Fresh),
+            Begin::Compensate { .. } if !self.is_compensating() => {
                 if let Some((effects, questions)) = self.in_doubt_for_good() {
                     return Err(Refusal::InDoubt { effects, questions });
                 }
             }
-            Begin::Resume | Begin::Answer(_) | Begin::Compensate => {
+            Begin::Resume | Begin::Answer(_) | Begin::Compensate { .. } => {
                 if let Some(gone) = self.gone() {
                     return Err(Refusal::Gone(gone));
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Env, Machine, RunFailure, Step};
 use crate::graph::{Compensates, Shape};
 use crate::id::Path;
-use crate::log::{CloseReason, Closed, Compensable, Compensating, Due, Fault, Record, Source, Stepped};
+use crate::log::{CloseReason, Closed, Compensable, Compensating, Due, Durability, Fault, Record, Source, Stepped};
 
 impl Machine {
     /// Whether there is something that is being compensated.
@@ -69,13 +69,20 @@ impl Machine {
         next.map(due).into_iter().collect()
     }
 
+    /// Whether the graph wants to compensate what the thread did because of this failure, and can.
+    pub(crate) fn wants_to_compensate(&self, failure: &RunFailure) -> bool {
+        self.root.shape.compensates_on_failure
+            && matches!(failure, RunFailure::Node { .. })
+            && !self.stopping
+            && self.folded.facts.rollback.is_none()
+            && !self.folded.compensable().is_empty()
+            && self.in_doubt_for_good().is_none()
+    }
+
     /// A node has failed for good. True if the thread compensates now, and fails later.
     pub(super) fn compensates_failure(&mut self, failure: &RunFailure, env: &Env<'_>) -> Step<bool> {
-        let is_meant = self.root.shape.compensates_on_failure && matches!(failure, RunFailure::Node { .. }) && !self.stopping;
-        if !is_meant || self.folded.facts.rollback.is_some() || self.folded.compensable().is_empty() {
-            return Ok(false);
-        }
-        if self.in_doubt_for_good().is_some() {
+        // The steps of a run that is stored at its end are to be stored first, so it takes another run.
+        if self.durability == Durability::Exit || !self.wants_to_compensate(failure) {
             return Ok(false);
         }
         self.compensate(Some(failure.fault()), env)?;

@@ -176,6 +176,6 @@ impl<S: State> Thread<S> {
     /// - An effect that names no compensation stays as it is.
     /// - Lines of history know nothing of each other: what was done before a fork is compensated by each line that is told to.
     pub async fn compensate(&self) -> Result<Outcome<S>, Error> {
-        self.spawn(Begin::Compensate, Announcer::silent())?.wait().await
+        self.spawn(Begin::Compensate { why: None }, Announcer::silent())?.wait().await
     }
 }

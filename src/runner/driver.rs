@@ -130,7 +130,7 @@ impl Driver {
         mut self,
         begin: Begin,
         limits: Limits,
-        mut stop: Stopped,
+        stop: &mut Stopped,
     ) -> Result<(Ending, Machine, Option<Suspension>), Error> {
         let (common, mut requests) = self.common();
         let mut tasks: JoinSet<Happened> = JoinSet::new();
@@ -171,7 +171,7 @@ impl Driver {
                 }
             }
             let told = if turn.ended.is_empty() {
-                self.wait(&mut stop, &mut requests, &mut tasks, &mut waiters).await?
+                self.wait(stop, &mut requests, &mut tasks, &mut waiters).await?
             } else {
                 // Other tasks of the runtime have their turn now and then.
                 turns = turns.wrapping_add(1);

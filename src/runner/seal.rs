@@ -204,7 +204,7 @@ impl Begin {
     pub(super) fn writes(&self) -> Option<(&Path, &[Change])> {
         match self {
             Self::Input { changes, .. } => Some((&Path::ROOT, changes)),
-            Self::Resume | Self::Answer(_) | Self::Compensate => None,
+            Self::Resume | Self::Answer(_) | Self::Compensate { .. } => None,
         }
     }
 }

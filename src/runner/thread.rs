@@ -268,8 +268,9 @@ impl<S: State> Thread<S> {
         let Opened { folded, meter, newest, upgraded } = self.open(drops).await?;
         self.need_secrets(&folded, writes)?;
         let (position, questions) = (folded.facts.next, OpenQuestions::of(&folded));
-        let is_due =
-            self.options.durability == Durability::Exit && self.options.at.is_none() && upgraded.is_empty() && meter.is_due();
+        // Without a store there is nothing to wait for.
+        let durability = if self.inner.store.is_some() { self.options.durability } else { Durability::Step };
+        let is_due = durability == Durability::Exit && self.options.at.is_none() && upgraded.is_empty() && meter.is_due();
         let opened = if is_due { Some(Box::new(Snapshot::of(&folded, position)?)) } else { None };
         let pauses = self.options.pauses.as_ref().unwrap_or(&self.inner.shape().pauses).clone();
         let machine = Machine::new(Arc::clone(self.inner.shape()), name.clone(), folded, self.options.tasks_max, pauses);
@@ -279,7 +280,7 @@ impl<S: State> Thread<S> {
                 store: self.inner.store.clone(),
                 clock: Arc::clone(&self.inner.clock),
                 thread: name.clone(),
-                durability: self.options.durability,
+                durability,
                 sealer,
                 position,
                 meter,
@@ -292,7 +293,7 @@ impl<S: State> Thread<S> {
             },
             clock: Arc::clone(&self.inner.clock),
             thread: name.clone(),
-            machine: machine.durability(self.options.durability).upgraded(upgraded),
+            machine: machine.durability(durability).upgraded(upgraded),
             kept: Vec::new(),
             announcer,
             spans: Spans::default(),
@@ -304,9 +305,15 @@ impl<S: State> Thread<S> {
         })
     }
 
-    async fn drive(&self, begin: Begin, announcer: Announcer, mut stopped: Stopped) -> Result<Outcome<S>, Error> {
+    /// Makes one run.
+    async fn run_to_end(
+        &self,
+        begin: Begin,
+        announcer: Announcer,
+        stopped: &mut Stopped,
+    ) -> Result<(Ending, Machine, Option<Suspension>), Error> {
         let name = self.name()?;
-        let drops = matches!(begin, Begin::Input { supersede: true, .. } | Begin::Compensate);
+        let drops = matches!(begin, Begin::Input { supersede: true, .. } | Begin::Compensate { .. });
         let mut driver = self.driver(announcer, drops, begin.writes()).await?;
         driver.keeper.may_block = spawned_may_block();
         driver.go_back(self.options.at, matches!(begin, Begin::Resume))?;
@@ -316,8 +323,21 @@ impl<S: State> Thread<S> {
         let now = self.inner.clock.now();
         let limits = self.options.limits(now);
         stopped.by(limits.deadline, now);
-        let desk = stopped.desk();
-        let (ending, machine, why) = driver.run(begin, limits, stopped).await?;
+        driver.run(begin, limits, stopped).await
+    }
+
+    async fn drive(&self, begin: Begin, announcer: Announcer, mut stopped: Stopped) -> Result<Outcome<S>, Error> {
+        let (name, desk) = (self.name()?, stopped.desk());
+        let (mut ending, mut machine, mut why) = self.run_to_end(begin, announcer.clone(), &mut stopped).await?;
+        if let Ending::Failed(failure) = &ending
+            && machine.wants_to_compensate(failure)
+        {
+            let begin = Begin::Compensate { why: Some(failure.fault()) };
+            // The run has gone on from wherever the handle goes back to.
+            let mut here = self.clone();
+            here.options.at = None;
+            (ending, machine, why) = here.run_to_end(begin, announcer, &mut stopped).await?;
+        }
         let suspended = |why| {
             desk.says_why(Some(why));
             Ok(Outcome::Suspended(why))
