@@ -24,6 +24,12 @@ impl Timestamp {
         Self(self.0.saturating_add(ms))
     }
 
+    /// This time and so much more, at most the end of time.
+    #[must_use]
+    pub fn plus(self, time: std::time::Duration) -> Self {
+        self.plus_ms(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
+    }
+
     /// Milliseconds from `earlier` to here; 0 if the clock was set back in between.
     pub fn ms_since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)

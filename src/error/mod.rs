@@ -1,47 +1,30 @@
 //! Errors of nodes: what went wrong, what kind of thing that is, and whether an effect may have happened.
 
+mod class;
+
 use std::error::Error as StdError;
 use std::fmt;
-use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::id::EffectId;
-
-/// What kind of failure an error is. Decided by type, never by text.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum Class {
-    /// It may work when tried again: a time-out, a connection that broke, a server that is busy.
-    Transient,
-    /// It fails the same way each time.
-    Deterministic,
-    /// Nothing may be tried again, whatever the policy says.
-    Terminal,
-    /// Nobody said. Retried only by a policy that retries everything.
-    Unclassified,
-}
-
-impl fmt::Display for Class {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Transient => "transient",
-            Self::Deterministic => "deterministic",
-            Self::Terminal => "terminal",
-            Self::Unclassified => "unclassified",
-        })
-    }
-}
+pub use class::Class;
+use class::{Refused, chain, class_of, class_of_status};
 
 /// The result of a node, or of anything that ends up in one.
 pub type Result<T, E = NodeError> = std::result::Result<T, E>;
 
+/// Says of an error which class it is, if it knows it.
+pub(crate) type ClassOf = Arc<dyn Fn(&(dyn StdError + 'static)) -> Option<Class> + Send + Sync>;
+
 /// An error inside a node.
 ///
-/// `?` makes one of any error. An `std::io::Error` that speaks of the connection or of time is transient, every
-/// other error is unclassified until somebody says more:
+/// `?` makes one of any error. The first `std::io::Error` in it, or in its causes, decides the class: the connection and the time are transient,
+/// a file that is not there or not ours is deterministic. Every other error is unclassified until somebody says more: here, for a type of errors with
+/// [`GraphBuilder::classify`](crate::GraphBuilder::classify), or for an answer over HTTP with [`http`](Self::http). Unclassified errors are tried again
+/// by [`Retry::any`](crate::Retry::any) only.
 ///
 /// ```
 /// use ferrata::{Class, NodeError};
@@ -61,13 +44,42 @@ pub struct NodeError {
     origin: Origin,
     performed: Option<bool>,
     retry_after: Option<Duration>,
+    /// Whether it was tried again already, in a graph inside.
+    tried: bool,
     source: Box<dyn StdError + Send + Sync>,
 }
 
 impl NodeError {
     /// An error with a text of one's own, unclassified.
     pub fn new(text: impl Into<String>) -> Self {
-        Self { class: Class::Unclassified, origin: Origin::Node, performed: None, retry_after: None, source: text.into().into() }
+        Self {
+            class: Class::Unclassified,
+            origin: Origin::Node,
+            performed: None,
+            retry_after: None,
+            tried: false,
+            source: text.into().into(),
+        }
+    }
+
+    /// The answer of a server over HTTP that is no success, classified by its status: 408, 425, 429 and 5xx are transient (but for 501 and 505), 401,
+    /// 402 and 403 terminal, all others deterministic. The server says itself that it did nothing with 4xx, but for 408, 409 and 499: such an effect is
+    /// [`not_performed`](Self::not_performed).
+    ///
+    /// ```
+    /// use ferrata::{Class, NodeError};
+    /// use std::time::Duration;
+    ///
+    /// let busy = NodeError::http(429, "too many requests").retry_after(Duration::from_secs(3));
+    /// assert_eq!((busy.class(), busy.is_not_performed()), (Class::Transient, true));
+    /// let down = NodeError::http(502, "bad gateway"); // behind the gateway it may have happened
+    /// assert_eq!((down.class(), down.is_not_performed()), (Class::Transient, false));
+    /// assert_eq!(NodeError::http(404, "no such order").class(), Class::Deterministic);
+    /// ```
+    pub fn http(status: u16, text: impl fmt::Display) -> Self {
+        let (class, Refused(refused)) = class_of_status(status);
+        let error = Self::new(format!("HTTP {status}: {text}")).with_class(class);
+        if refused { error.not_performed() } else { error }
     }
 
     /// The same error, as one that may pass.
@@ -80,6 +92,12 @@ impl NodeError {
     #[must_use]
     pub fn deterministic(self) -> Self {
         self.with_class(Class::Deterministic)
+    }
+
+    /// The same error, as that of a result which breaks a rule.
+    #[must_use]
+    pub fn violation(self) -> Self {
+        self.with_class(Class::Violation)
     }
 
     /// The same error, as one after which nothing is tried again.
@@ -126,8 +144,18 @@ impl NodeError {
 
     /// A failure of a graph that the node called.
     pub(crate) fn of_failure(failure: Failure) -> Self {
-        let Failure { origin, class, message, .. } = failure;
-        Self { class, origin, ..Self::new(message) }
+        let Failure { origin, class, message, tried, .. } = failure;
+        Self { class, origin, tried, ..Self::new(message) }
+    }
+
+    /// Has these functions say which class it is, if nobody has said.
+    pub(crate) fn classified<'c>(mut self, say: impl IntoIterator<Item = &'c ClassOf>) -> Self {
+        if self.class == Class::Unclassified {
+            let source: &(dyn StdError + 'static) = &*self.source;
+            let said = say.into_iter().find_map(|say| chain(source).into_iter().find_map(|error| say(error)));
+            self.class = said.unwrap_or_default();
+        }
+        self
     }
 
     /// What kind of failure it is.
@@ -179,7 +207,7 @@ impl NodeError {
             causes.push(error.to_string());
             source = error.source();
         }
-        Failure { origin: self.origin, class: self.class, message: self.source.to_string(), causes }
+        Failure { origin: self.origin, class: self.class, message: self.source.to_string(), causes, tried: self.tried }
     }
 }
 
@@ -193,22 +221,9 @@ struct Within {
 
 impl<E: StdError + Send + Sync + 'static> From<E> for NodeError {
     fn from(error: E) -> Self {
-        let class = match (&error as &dyn StdError).downcast_ref::<std::io::Error>() {
-            Some(io) if is_transient(io.kind()) => Class::Transient,
-            _ => Class::Unclassified,
-        };
-        Self { class, origin: Origin::Node, performed: None, retry_after: None, source: Box::new(error) }
+        let class = class_of(&error);
+        Self { class, origin: Origin::Node, performed: None, retry_after: None, tried: false, source: Box::new(error) }
     }
-}
-
-fn is_transient(kind: ErrorKind) -> bool {
-    use ErrorKind::{
-        BrokenPipe, ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted, NotConnected, TimedOut, WouldBlock,
-    };
-    matches!(
-        kind,
-        BrokenPipe | ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted | NotConnected | TimedOut | WouldBlock
-    )
 }
 
 impl fmt::Display for NodeError {
@@ -314,6 +329,9 @@ pub struct Failure {
     /// The texts of its causes, nearest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
+    /// Whether it was tried again already, in a graph inside: it is not tried again by the node that called it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub tried: bool,
 }
 
 impl fmt::Display for Failure {

@@ -1,5 +1,6 @@
 //! How nodes are connected: the builder, its checks, and the drawing.
 
+mod defaults;
 mod draw;
 mod lint;
 mod node;
@@ -23,6 +24,7 @@ use serde::Serialize;
 use crate::error::NodeError;
 use crate::id::NodeName;
 use crate::log::Target;
+use crate::policy::NodePolicy;
 use crate::state::{Schema, State, StateKind, StateObject, StaticState, to_value};
 
 pub(crate) use node::{Handler, Subgraph};
@@ -169,6 +171,8 @@ impl<S: State> GraphBuilder<S> {
             callable: Vec::new(),
             past: DeclaredPast::default(),
             compensates_on_failure: false,
+            defaults: NodePolicy::default(),
+            classifiers: Vec::new(),
         };
         Self { plan, schema, state: PhantomData }
     }
@@ -415,7 +419,7 @@ fn shape_of<S: State>(plan: &Plan<S>, schema: Schema, subgraphs: &BTreeMap<Arc<s
     };
     let shape = |n: &DeclaredNode<S>| NodeShape {
         name: n.name.clone(),
-        policy: n.node.policy.clone(),
+        policy: n.policy(&plan.defaults),
         exits: exits(n.name.as_str()),
         leads_to: n.node.leads_to.clone(),
         needs: n.node.needs.clone(),
@@ -446,6 +450,7 @@ fn shape_of<S: State>(plan: &Plan<S>, schema: Schema, subgraphs: &BTreeMap<Arc<s
         pauses,
         compensates_on_failure: plan.compensates_on_failure,
         unguarded,
+        classifiers: plan.classifiers.clone(),
         subgraphs,
         kind,
     }

@@ -128,6 +128,21 @@ impl<S> Node<S> {
         self
     }
 
+    /// Longest time for one attempt without a sign of life: an effect that begins or ends, [`Context::mark`](crate::Context::mark),
+    /// [`emit`](crate::Context::emit) or [`heartbeat`](crate::Context::heartbeat). A silent attempt fails as one that timed out, after once to twice this time; one that shows life may take as
+    /// long as [`timeout`](Self::timeout) allows. The default is none.
+    pub fn idle_timeout(mut self, limit: Duration) -> Self {
+        self.policy.idle = Some(limit);
+        self
+    }
+
+    /// Longest time for all attempts of a task together, with the delays between them, counted from its first attempt and over restarts. When it is over,
+    /// or would be before the next attempt, the task fails for good; resuming the thread gives it all its time again. The default is none.
+    pub fn total_timeout(mut self, limit: Duration) -> Self {
+        self.policy.total = Some(limit);
+        self
+    }
+
     /// Lets the node say itself where to go, with [`Next::goto`]: to one or more of these. It has no edges then.
     pub fn leads_to<N: Into<NodeName>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
         self.leads_to = nodes.into_iter().map(Into::into).collect();
@@ -239,6 +254,16 @@ pub trait IntoNode<S: State, Args>: Sized {
     /// See [`Node::timeout`].
     fn timeout(self, limit: Duration) -> Node<S> {
         self.into_node().timeout(limit)
+    }
+
+    /// See [`Node::idle_timeout`].
+    fn idle_timeout(self, limit: Duration) -> Node<S> {
+        self.into_node().idle_timeout(limit)
+    }
+
+    /// See [`Node::total_timeout`].
+    fn total_timeout(self, limit: Duration) -> Node<S> {
+        self.into_node().total_timeout(limit)
     }
 
     /// See [`Node::concurrency`].

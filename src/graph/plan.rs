@@ -7,6 +7,8 @@ use crate::id::NodeName;
 use super::node::{Node, PayloadType, Subgraph};
 use super::past::DeclaredPast;
 use super::shape::RouteFn;
+use crate::error::ClassOf;
+use crate::policy::NodePolicy;
 
 /// Where every run begins.
 pub const START: &str = "__start__";
@@ -92,6 +94,9 @@ pub(crate) struct Plan<S> {
     pub(crate) callable: Vec<(Arc<str>, Subgraph)>,
     pub(crate) past: DeclaredPast,
     pub(crate) compensates_on_failure: bool,
+    /// What holds for nodes that say nothing themselves.
+    pub(crate) defaults: NodePolicy,
+    pub(crate) classifiers: Vec<ClassOf>,
 }
 
 /// Nodes before and after which a run stops.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::node::Need;
 use super::plan::{Pauses, Starved};
+use crate::error::ClassOf;
 use crate::id::{NodeName, Path};
 use crate::log::Target;
 use crate::policy::NodePolicy;
@@ -86,6 +87,7 @@ pub(crate) struct Shape {
     pub(crate) compensates_on_failure: bool,
     /// Irreversible nodes that need no approval, with the reasons, those of the graphs inside among them.
     pub(crate) unguarded: BTreeMap<String, String>,
+    pub(crate) classifiers: Vec<ClassOf>,
     /// The graphs inside it, by the name of their node or the key they are called by.
     pub(crate) subgraphs: BTreeMap<Arc<str>, SubgraphShape>,
     /// How its state is made, and those of the graphs inside it.

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
+use super::defaults::policies;
 use super::node::Handler;
 use super::plan::{APPROVED, END, EXPIRED, EdgeKind, Plan, REJECTED, START, TakeKind};
 use super::shape::Keeps;
@@ -65,6 +66,7 @@ pub(crate) fn check<S>(plan: &Plan<S>, schema: &Schema) -> Result<(), BuildError
         mistakes.extend(fields(plan, schema));
         mistakes.extend(missing_functions(schema));
         mistakes.extend(stored_secrets(schema));
+        mistakes.extend(policies(plan));
         mistakes.extend(questions(plan));
         mistakes.extend(payloads(plan));
         mistakes.extend(ways(plan));

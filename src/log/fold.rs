@@ -11,7 +11,7 @@ use super::compensation::{Compensable, Rollback};
 use super::journal::{self, EffectStatus, Journal, JournalEffect};
 use super::question::{OnExpiry, Question, QuestionKind};
 use super::record::{Expired, Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped};
-use super::scope::{Scope, Task, TaskStatus};
+use super::scope::{Again, Scope, Task, TaskStatus};
 use super::terms::{EffectTerms, InDoubt};
 use crate::id::{BranchId, EffectId, Path, Position, QuestionId, TaskId};
 use crate::state::{StateError, StateKind};
@@ -260,7 +260,9 @@ impl Folded {
                 task.attempts = done.attempt;
             }
             Record::AttemptFailed(failed) => {
-                self.task_mut(&failed.task, "attempt_failed")?.attempts = failed.attempt;
+                let task = self.task_mut(&failed.task, "attempt_failed")?;
+                task.attempts = failed.attempt;
+                task.again = Some(Again { next_at: failed.next_at, began: failed.began });
                 // What failed inside may be tried again too.
                 let inside = self.inner.keys().filter(|path| self.works_for(path, &failed.task));
                 for path in inside.cloned().collect::<Vec<_>>() {

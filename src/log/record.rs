@@ -208,6 +208,9 @@ pub struct AttemptFailed {
     pub failure: Failure,
     /// When the next attempt is due.
     pub next_at: Timestamp,
+    /// When the first attempt began; absent in older logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub began: Option<Timestamp>,
     /// What the attempt cost.
     pub cost: Cost,
 }

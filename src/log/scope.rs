@@ -9,6 +9,7 @@ use super::fold::FoldError;
 use super::lacks::{SecretFields, is_lost};
 use super::parts::{Arrival, Due, Source, TaskRef};
 use super::record::{Input, Stepped, TaskDone};
+use crate::clock::Timestamp;
 use crate::error::Failure;
 use crate::id::{BranchId, NodeName, Path, Position, StepNumber, TaskId};
 use crate::state::{AnyState, Change, FieldName, Op, Rule, StateCell, StateError, StateKind, resolve};
@@ -38,11 +39,21 @@ pub(crate) struct Task {
     /// What the node's error handler has to deal with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) handling: Option<Failure>,
+    /// When the next attempt is due, and when the first one began, if one has failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) again: Option<Again>,
+}
+
+/// See [`Task::again`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Again {
+    pub(crate) next_at: Timestamp,
+    pub(crate) began: Option<Timestamp>,
 }
 
 impl Task {
     fn new(due: Due) -> Self {
-        Self { due, status: TaskStatus::Open, attempts: 0, spent: 0, handling: None }
+        Self { due, status: TaskStatus::Open, attempts: 0, spent: 0, handling: None, again: None }
     }
 
     pub(crate) fn result(&self) -> Option<&Arc<TaskDone>> {
@@ -190,7 +201,7 @@ impl Scope {
         for task in &mut self.facts.tasks {
             if matches!(task.status, TaskStatus::Failed(_)) {
                 task.status = TaskStatus::Open;
-                task.handling = None;
+                (task.handling, task.again) = (None, None);
             }
         }
     }

@@ -77,7 +77,7 @@ impl SecretTexts {
     }
 
     fn blot_failure(&self, failure: &mut Failure) {
-        let Failure { origin: _, class: _, message, causes } = failure;
+        let Failure { origin: _, class: _, message, causes, tried: _ } = failure;
         self.blot(message);
         causes.iter_mut().for_each(|cause| self.blot(cause));
     }
@@ -105,7 +105,7 @@ impl SecretTexts {
     pub(crate) fn blot_record(&self, record: &mut Record) {
         match record {
             Record::AttemptFailed(failed) => {
-                let AttemptFailed { task: _, attempt: _, failure, next_at: _, cost: _ } = &mut **failed;
+                let AttemptFailed { task: _, attempt: _, failure, next_at: _, began: _, cost: _ } = &mut **failed;
                 self.blot_failure(failure);
             }
             Record::TaskFailed(failed) => {
@@ -161,7 +161,8 @@ impl SecretTexts {
             self.blot_outcome(outcome);
         }
         let scopes = std::iter::once(graph).chain(inner.iter_mut().map(|(_, scope)| scope));
-        for Task { due: _, status, attempts: _, spent: _, handling } in scopes.flat_map(|scope| &mut scope.facts.tasks) {
+        for Task { due: _, status, attempts: _, spent: _, handling, again: _ } in scopes.flat_map(|scope| &mut scope.facts.tasks)
+        {
             handling.iter_mut().for_each(|failure| self.blot_failure(failure));
             match status {
                 TaskStatus::Failed(failure) => self.blot_failure(failure),

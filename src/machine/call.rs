@@ -63,8 +63,9 @@ pub(crate) enum CallOutcome {
 impl Machine {
     /// A task calls a graph: one that it called before goes on where it stands. An error is the caller's own.
     pub(crate) fn call_starts(&mut self, call: Call, env: &Env<'_>) -> Step<Result<Path, Failure>> {
-        let refuse =
-            |message: String| Ok(Err(Failure { origin: Origin::Node, class: Class::Deterministic, message, causes: Vec::new() }));
+        let refuse = |message: String| {
+            Ok(Err(Failure { origin: Origin::Node, class: Class::Deterministic, message, causes: Vec::new(), tried: false }))
+        };
         let Some((task, motion)) = self.current(&call.place).zip(self.motion(&call.place.path)) else {
             return refuse("the attempt is over".to_owned());
         };

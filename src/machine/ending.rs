@@ -74,7 +74,8 @@ impl RunFailure {
             | Self::Starved { .. }
             | Self::Compensated { .. } => Class::Deterministic,
         };
-        Failure { origin: self.origin(), class, message: self.to_string(), causes: Vec::new() }
+        let tried = matches!(self, Self::Node { attempt, failure, .. } if *attempt > 1 || failure.tried);
+        Failure { origin: self.origin(), class, message: self.to_string(), causes: Vec::new(), tried }
     }
 
     pub(crate) fn fault(&self) -> Fault {

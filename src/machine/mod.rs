@@ -92,6 +92,8 @@ pub(crate) struct Start {
     pub(crate) thread_id: Uuid,
     /// How many steps the run may make in this graph after the current one.
     pub(crate) steps_left: u64,
+    /// When the time for all attempts is over.
+    pub(crate) until: Option<Timestamp>,
 }
 
 /// A thread in motion.
@@ -201,6 +203,7 @@ impl Machine {
             return Ok(());
         };
         motion.tasks[place.index] = Live::Idle;
+        motion.waited.insert(place.index);
         motion.ready.push_back(place.index);
         self.go_on(&place.path, env)
     }
@@ -242,7 +245,7 @@ impl Machine {
         while !self.ended {
             let Some(motion) = self.motion(path) else { return Ok(()) };
             if !self.stopping && !motion.ready.is_empty() {
-                self.start_ready(path);
+                self.start_ready(path, env);
             }
             let stopping = self.stopping;
             // Held back by the cap on tasks at work: its turn comes.
@@ -340,7 +343,7 @@ impl Machine {
     }
 
     /// Starts what may start. Each task is looked at once, however many there are and however many of them run at a time.
-    fn start_ready(&mut self, path: &Path) {
+    fn start_ready(&mut self, path: &Path, env: &Env<'_>) {
         loop {
             let (Some(scope), Some(motion)) = (self.folded.scope(path), self.motion(path)) else { return };
             let Some(index) = motion.ready.front().copied() else { return };
@@ -354,13 +357,19 @@ impl Machine {
             let is_open = motion.tasks[index] == Live::Idle && scope.facts.tasks[index].status == TaskStatus::Open;
             let task = scope.task_id(index);
             let node = motion.shape.index(&task.node).filter(|_| is_open && !self.folded.waits(&task));
+            // After a restart, what is left of the wait for the next attempt.
+            let again = scope.facts.tasks[index].again.filter(|_| is_open && !motion.waited.contains(&index));
+            if let Some(ms) = again.map(|again| again.next_at.ms_since(env.now)).filter(|ms| *ms > 0) {
+                self.delay(path, index, ms);
+                continue;
+            }
             let cap = node.and_then(|node| motion.shape.nodes[node].policy.concurrency);
             let is_held_back = node.is_some_and(|node| cap.is_some_and(|max| motion.running_of(node) >= max));
             let Some(motion) = self.motion_mut(path) else { return };
             motion.ready.pop_front();
             match node {
                 Some(node) if is_held_back => motion.hold_back(node, index),
-                Some(node) => self.start(index, node, task, cap.is_some()),
+                Some(node) => self.start(index, node, task, cap.is_some(), env),
                 // It waits for a person, or is done; another one of a node with a cap may have its turn.
                 None => {
                     let node = motion.shape.index(&task.node);
@@ -370,7 +379,18 @@ impl Machine {
         }
     }
 
-    fn start(&mut self, index: usize, node: usize, task: TaskId, is_capped: bool) {
+    /// A task waits for its next attempt.
+    fn delay(&mut self, path: &Path, index: usize, ms: u64) {
+        self.serial += 1;
+        let place = Place { path: path.clone(), index, serial: self.serial };
+        if let Some(motion) = self.motion_mut(path) {
+            motion.ready.retain(|ready| *ready != index);
+            motion.tasks[index] = Live::Delayed { serial: place.serial };
+        }
+        self.commands.push(Command::Wait { place, ms });
+    }
+
+    fn start(&mut self, index: usize, node: usize, task: TaskId, is_capped: bool, env: &Env<'_>) {
         let (facts, Some(scope)) = (&self.folded.facts, self.folded.scope(&task.path)) else { return };
         let due = &scope.facts.tasks[index];
         let steps_max = facts.run.as_ref().map_or(0, |run| run.started.steps_max);
@@ -385,6 +405,7 @@ impl Machine {
             journal: facts.journals.get(&task).cloned().unwrap_or_default(),
             handling: due.handling.clone(),
             thread_id: facts.id(),
+            until: self.until(&task, index, env),
             steps_left: steps_max.saturating_sub(scope.facts.steps.saturating_add(1)),
             place,
             task,
@@ -392,6 +413,9 @@ impl Machine {
         self.at_work += 1;
         let serial = self.serial;
         if let Some(motion) = self.motion_mut(&start.task.path) {
+            if start.until.is_some() {
+                motion.began.entry(index).or_insert(env.now);
+            }
             motion.tasks[index] = Live::Running { serial, calls: 0 };
             motion.running += 1;
             if is_capped {
@@ -399,6 +423,13 @@ impl Machine {
             }
         }
         self.commands.push(Command::Start(Box::new(start)));
+    }
+
+    /// When the time for all attempts of a task is over that starts now.
+    fn until(&self, task: &TaskId, index: usize, env: &Env<'_>) -> Option<Timestamp> {
+        let shape = &self.motion(&task.path)?.shape;
+        let total = shape.nodes[shape.index(&task.node)?].policy.total?;
+        Some(self.began(task, index).unwrap_or(env.now).plus(total))
     }
 
     fn end(&mut self, path: &Path, ending: Ending, env: &Env<'_>) -> Step {

@@ -1,8 +1,9 @@
 //! What this process does for one graph at work.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
+use crate::clock::Timestamp;
 use crate::graph::{Pauses, Shape};
 use crate::id::NodeName;
 
@@ -43,13 +44,27 @@ pub(super) struct Motion {
     pub(super) pauses: Pauses,
     /// The nodes of the step that was merged last.
     pub(super) merged: Vec<NodeName>,
+    /// When the first attempts of tasks began whose time for all attempts has a limit.
+    pub(super) began: HashMap<usize, Timestamp>,
+    /// Tasks whose wait for the next attempt is over.
+    pub(super) waited: HashSet<usize>,
 }
 
 impl Motion {
     pub(super) fn new(shape: Arc<Shape>, tasks: usize) -> Self {
         let pauses = shape.pauses.clone();
         let (ready, tasks) = ((0..tasks).collect(), vec![Live::Idle; tasks]);
-        Self { shape, tasks, running: 0, ready, capped: HashMap::new(), pauses, merged: Vec::new() }
+        Self {
+            shape,
+            tasks,
+            running: 0,
+            ready,
+            capped: HashMap::new(),
+            pauses,
+            merged: Vec::new(),
+            began: HashMap::new(),
+            waited: HashSet::new(),
+        }
     }
 
     /// Whether there is something to wait for. A run that stops does not wait for delays.
@@ -64,6 +79,8 @@ impl Motion {
         self.ready.clear();
         self.ready.extend(0..tasks);
         self.capped.clear();
+        self.began.clear();
+        self.waited.clear();
     }
 
     /// How many tasks of a node with a cap are running.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Command, Env, Live, Machine, Place, Step};
+use super::{Env, Live, Machine, Place, Step};
+use crate::clock::Timestamp;
 use crate::error::{Class, Failure, Origin};
 use crate::graph::{EXPIRED, NodeShape};
 use crate::id::{EffectId, NodeName, Path, QuestionId, TaskId};
@@ -129,7 +130,7 @@ impl Machine {
         let (Some(shape), None) = (shape, &refused) else {
             let TaskDone { task, attempt, cost, .. } = done;
             let (origin, message) = refused.unwrap_or_default();
-            let failure = Failure { origin, class: Class::Deterministic, message, causes: Vec::new() };
+            let failure = Failure { origin, class: Class::Deterministic, message, causes: Vec::new(), tried: false };
             return self.record(Record::TaskFailed(Box::new(TaskFailed { task, attempt, failure, handled: false, cost })));
         };
         let (thread, task) = (&self.thread, done.task.clone());
@@ -185,7 +186,17 @@ impl Machine {
         let handled = first && policy.is_some_and(|policy| policy.handled);
         let retry = retries.into_iter().flatten().find(|retry| retry.is_for(failure.class)).copied();
         let delay = retry.unwrap_or_default().next_delay(attempt - spent, failure.class, retry_after, (env.jitter)());
-        AfterFailure { delay, handled }
+        // What was tried again inside is not tried again here, and no attempt begins when the time for all of them is over.
+        let began = self.began(task, index);
+        let until = policy.and_then(|policy| policy.total).zip(began).map(|(total, began)| began.plus(total));
+        let in_time = |delay: &std::time::Duration| until.is_none_or(|until| env.now.plus(*delay) < until);
+        AfterFailure { delay: delay.filter(in_time).filter(|_| !failure.tried), handled }
+    }
+
+    /// When the first attempt of a task began, if that matters to anybody.
+    pub(super) fn began(&self, task: &TaskId, index: usize) -> Option<Timestamp> {
+        let recorded = self.folded.scope(&task.path)?.facts.tasks[index].again.and_then(|again| again.began);
+        recorded.or_else(|| self.motion(&task.path)?.began.get(&index).copied())
     }
 
     #[allow(clippy::too_many_arguments, reason = "all of them go into the record")]
@@ -203,20 +214,16 @@ impl Machine {
             None => self.record(Record::TaskFailed(Box::new(TaskFailed { task, attempt, failure, handled, cost }))),
             Some(delay) => {
                 let ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
-                let path = task.path.clone();
+                let (path, began) = (task.path.clone(), self.began(&task, index));
                 self.record(Record::AttemptFailed(Box::new(AttemptFailed {
                     task,
                     attempt,
                     failure,
                     next_at: env.now.plus_ms(ms),
+                    began,
                     cost,
                 })))?;
-                self.serial += 1;
-                let place = Place { path, index, serial: self.serial };
-                if let Some(motion) = self.motion_mut(&place.path) {
-                    motion.tasks[index] = Live::Delayed { serial: place.serial };
-                }
-                self.commands.push(Command::Wait { place, ms });
+                self.delay(&path, index, ms);
                 Ok(())
             }
         }

@@ -80,6 +80,8 @@ struct Control {
     /// How far the node has come in this attempt.
     marks: Vec<(Arc<str>, Value)>,
     cost: Cost,
+    /// Counts the node's signs of life.
+    beats: u64,
     waker: Option<Waker>,
 }
 
@@ -129,6 +131,17 @@ impl Attempt {
         self.lock().cost
     }
 
+    /// The node gives a sign of life.
+    pub(crate) fn beat(&self) {
+        if self.run.root.has_idle_limits() {
+            self.lock().beats += 1;
+        }
+    }
+
+    pub(crate) fn beats(&self) -> u64 {
+        self.lock().beats
+    }
+
     /// Counts a use of a key.
     pub(crate) fn next_use(&self, of: Use, key: &Arc<str>) -> u32 {
         let mut control = self.lock();
@@ -169,6 +182,7 @@ impl Attempt {
 
     /// Has something recorded, and waits until it is durable.
     pub(crate) async fn note(&self, note: Note) -> bool {
+        self.beat();
         let (reply, answer) = oneshot::channel();
         let request = Request::Note { place: self.start.place.clone(), note, reply };
         self.run.requests.send(request).is_ok() && answer.await.unwrap_or(false)
@@ -404,8 +418,14 @@ impl Context {
         })
     }
 
+    /// Gives a sign of life: a node with an [`idle_timeout`](crate::Node::idle_timeout) that does this goes on. Nothing is recorded.
+    pub fn heartbeat(&self) {
+        self.attempt.beat();
+    }
+
     /// Tells whoever watches the run. Not recorded, and lost if nobody watches.
     pub fn emit<T: Serialize + ?Sized>(&self, value: &T) -> Result<(), NodeError> {
+        self.attempt.beat();
         if self.attempt.run.announcer.is_watched() {
             let value = to_value(value)?;
             self.attempt.run.announcer.tell(|| Told::Custom { task: self.attempt.start.task.clone(), value });

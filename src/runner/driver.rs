@@ -26,6 +26,7 @@ use super::spans::Spans;
 use super::stop::{Stop, Stopped};
 use super::stream::{Announcer, Told};
 use super::subgraph::Runnables;
+use super::task::Times;
 use crate::clock::{Clock, Timestamp};
 use crate::id::{NodeName, Path, Position, ThreadName};
 use crate::log::{Cost, Durability, FoldError, Record, is_kept_back, squash};
@@ -392,12 +393,14 @@ impl Driver {
         let started = common.clock.now();
         let run = async move {
             let runnable = &runnables.nodes[node];
-            let limit = runnable.policy.timeout;
+            let NodePolicy { timeout: limit, idle, .. } = runnable.policy;
+            let left = attempt.start.until.map(|until| Duration::from_millis(until.ms_since(started)));
+            let times = Times { limit, idle, left };
             let end = {
                 let future = super::task::guarded_start(|| runnable.for_attempt(handled)(&state, payload, context));
                 drop(state);
                 match future {
-                    Ok(future) => super::task::run(future, &attempt, limit).await,
+                    Ok(future) => super::task::run(future, &attempt, times, runnables.classifiers()).await,
                     Err(end) => end,
                 }
             };

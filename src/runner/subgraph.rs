@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::context::{Context, Use};
 use super::driver::Runnable;
 use super::handler::startable;
-use crate::error::NodeError;
+use crate::error::{ClassOf, NodeError};
 use crate::graph::{Graph, GraphBuilder, Handlers, IntoNode, Keeps, Node, NodeReturn, NodeShape, Shape, Subgraph};
 use crate::id::{NodeName, Path};
 use crate::machine::{Call, CallInput, CallOutcome};
@@ -19,6 +19,8 @@ pub(crate) struct Runnables {
     pub(crate) nodes: Box<[Runnable]>,
     inner: BTreeMap<Arc<str>, Arc<Self>>,
     shape: Arc<Shape>,
+    /// Whether a node here or further inside has to give signs of life.
+    has_idle_limits: bool,
 }
 
 impl Runnables {
@@ -31,8 +33,20 @@ impl Runnables {
         };
         let nodes = graph.handlers.iter().zip(&graph.shape.nodes).map(runnable).collect();
         let inner = |subgraph: &Subgraph| Arc::clone(&subgraph.nodes).downcast().expect("made by `subgraph` below");
-        let inner = graph.subgraphs.iter().map(|(key, subgraph)| (Arc::clone(key), inner(subgraph))).collect();
-        Self { nodes, inner, shape: Arc::clone(&graph.shape) }
+        let inner: BTreeMap<Arc<str>, Arc<Self>> =
+            graph.subgraphs.iter().map(|(key, subgraph)| (Arc::clone(key), inner(subgraph))).collect();
+        let has_idle_limits =
+            graph.shape.nodes.iter().any(|node| node.policy.idle.is_some()) || inner.values().any(|inner| inner.has_idle_limits);
+        Self { nodes, inner, shape: Arc::clone(&graph.shape), has_idle_limits }
+    }
+
+    pub(crate) fn has_idle_limits(&self) -> bool {
+        self.has_idle_limits
+    }
+
+    /// Says of errors that nobody has classified which class they are.
+    pub(crate) fn classifiers(&self) -> &[ClassOf] {
+        &self.shape.classifiers
     }
 
     /// Whether the graph declares something of that name that compensates effects.

@@ -1,6 +1,6 @@
 //! One attempt of one task, from its start to its end.
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::Poll;
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::context::{Attempt, Pause};
 use super::handler::TaskFuture;
-use crate::error::{Class, Failure, NodeError, Origin};
+use crate::error::{Class, ClassOf, Failure, NodeError, Origin};
 use crate::graph::NodeReturn;
 use crate::machine::TaskEnd;
 use crate::state::panic_text;
@@ -19,15 +19,26 @@ enum Ended {
     Panicked(String),
 }
 
-/// Runs a node's future until it returns, pauses for a person, panics, or its time is up.
-pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, limit: Option<Duration>) -> TaskEnd {
-    let ended = match limit {
-        None => until_end(future, attempt).await,
+/// How long an attempt may take.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Times {
+    pub(crate) limit: Option<Duration>,
+    /// Without a sign of life.
+    pub(crate) idle: Option<Duration>,
+    /// What is left of the time for all attempts.
+    pub(crate) left: Option<Duration>,
+}
+
+/// Runs a node's future until it returns, pauses for a person, panics, or its time is up. `class_of` classifies errors that nobody has classified.
+pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, times: Times, class_of: &[ClassOf]) -> TaskEnd {
+    let ended = if times == Times::default() {
+        until_end(future, attempt).await
+    } else {
         // In a box, so that an attempt without a limit is not larger for it.
-        Some(limit) => match Box::pin(tokio::time::timeout(limit, until_end(future, attempt))).await {
+        match Box::pin(in_time(until_end(future, attempt), attempt, times)).await {
             Ok(ended) => ended,
-            Err(_) => return timed_out(limit),
-        },
+            Err(message) => return timed_out(message),
+        }
     };
     match ended {
         Ended::Returned(Ok(NodeReturn { update, label, goto, to_parent })) => match update.into_changes() {
@@ -37,7 +48,10 @@ pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, limit: Optio
                 failed(&error.deterministic(), Origin::Update)
             }
         },
-        Ended::Returned(Err(error)) => TaskEnd::Failed { failure: error.failure(), retry_after: error.delay(), timed_out: false },
+        Ended::Returned(Err(error)) => {
+            let error = error.classified(class_of);
+            TaskEnd::Failed { failure: error.failure(), retry_after: error.delay(), timed_out: false }
+        }
         Ended::Paused(Pause { questions, doubts, .. }) => TaskEnd::Paused { questions, doubts },
         Ended::Panicked(text) => panicked(&text),
     }
@@ -77,9 +91,37 @@ fn panicked(text: &str) -> TaskEnd {
     failed(&NodeError::new(format!("it panicked: {text}")).deterministic(), Origin::Panic)
 }
 
-fn timed_out(limit: Duration) -> TaskEnd {
-    let message = format!("it took longer than its {} ms", limit.as_millis());
-    let failure = Failure { origin: Origin::Timeout, class: Class::Transient, message, causes: Vec::new() };
+/// What comes of the attempt, or which of its times is over.
+async fn in_time(run: impl Future<Output = Ended>, attempt: &Attempt, times: Times) -> Result<Ended, String> {
+    let Times { limit, idle, left } = times;
+    let first = limit.into_iter().chain(left).min();
+    let mut run = std::pin::pin!(run);
+    let mut over = std::pin::pin!(after(first));
+    loop {
+        let beats = attempt.beats();
+        tokio::select! {
+            biased;
+            ended = run.as_mut() => return Ok(ended),
+            limit = over.as_mut() => return Err(match limit {
+                limit if times.limit == Some(limit) => format!("it took longer than its {} ms", limit.as_millis()),
+                _ => "the time for all of its attempts is over".to_owned(),
+            }),
+            idle = after(idle) => if attempt.beats() == beats {
+                return Err(format!("it gave no sign of life for {} ms", idle.as_millis()));
+            },
+        }
+    }
+}
+
+/// Comes back after that time, and never if there is none.
+async fn after(time: Option<Duration>) -> Duration {
+    let Some(time) = time else { return std::future::pending().await };
+    tokio::time::sleep(time).await;
+    time
+}
+
+fn timed_out(message: String) -> TaskEnd {
+    let failure = Failure { origin: Origin::Timeout, class: Class::Transient, message, causes: Vec::new(), tried: false };
     TaskEnd::Failed { failure, retry_after: None, timed_out: true }
 }
 
