@@ -7,12 +7,14 @@
 //! - [`joins_and_sends`]: many nodes at once, and back together.
 //! - [`subgraphs`]: graphs inside a thread.
 //! - [`questions`]: where a person decides.
+//! - [`effects`]: what is done outside, once, and how it is taken back.
 //! - [`history_and_forks`]: back in time, without losing anything.
 //! - [`streams`]: watching a run.
 //! - [`durability`]: what survives, and how runs end.
 //! - [`stores`]: where threads are kept, and their upkeep.
 //! - [`changes`]: the next version of a program, and the threads of the last one.
 //! - [`secrets`]: values that no store may see.
+//! - [`testing`]: a graph of one's own, crashed at every moment.
 
 #[doc = include_str!("docs/state.md")]
 pub mod state {}
@@ -28,6 +30,9 @@ pub mod subgraphs {}
 
 #[doc = include_str!("docs/questions.md")]
 pub mod questions {}
+
+#[doc = include_str!("docs/effects.md")]
+pub mod effects {}
 
 #[doc = include_str!("docs/history_and_forks.md")]
 pub mod history_and_forks {}
@@ -46,3 +51,6 @@ pub mod changes {}
 
 #[doc = include_str!("docs/secrets.md")]
 pub mod secrets {}
+
+#[doc = include_str!("docs/testing.md")]
+pub mod testing {}

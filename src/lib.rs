@@ -63,7 +63,8 @@
 //!
 //! # Features
 //!
-//! `testing` (off by default): what holds a [`Store`](store::Store) of one's own to its promises, and disks that fail on purpose.
+//! `testing` (off by default): what [crashes a graph](guide::testing) at every moment, what holds a [`Store`](store::Store) of one's own to its promises, and
+//! disks that fail on purpose.
 
 // The derives speak of `::ferrata`, also in this crate's own tests.
 extern crate self as ferrata;

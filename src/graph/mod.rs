@@ -10,6 +10,7 @@ mod question_node;
 mod route;
 mod shape;
 mod validate;
+mod ways;
 
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};

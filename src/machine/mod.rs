@@ -10,6 +10,7 @@ mod call;
 mod compensate;
 mod edit;
 mod effect;
+mod ending;
 mod gone;
 mod motion;
 mod node_set;
@@ -24,14 +25,11 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::clock::Timestamp;
-use crate::error::{Class, Failure, Origin};
+use crate::error::Failure;
 use crate::graph::{Pauses, Shape};
-use crate::id::{NodeName, Path, StepNumber, TaskId, ThreadName};
-use crate::log::{
-    Durability, Fault, FoldError, Folded, Journal, Question, Record, RunEnded, RunOutcome, Scope, Target, TaskStatus,
-    UpgradedState,
-};
-use crate::state::{Change, StateError, resolve};
+use crate::id::{NodeName, Path, TaskId, ThreadName};
+use crate::log::{Durability, FoldError, Folded, Journal, Record, RunEnded, RunOutcome, Scope, TaskStatus, UpgradedState};
+use crate::state::resolve;
 use motion::{Live, Motion};
 
 pub(crate) use answer::{AnswerRefusal, GivenAnswer, check_expiry};
@@ -39,6 +37,7 @@ pub(crate) use begin::{Begin, Limits, Refusal};
 pub(crate) use call::{Call, CallInput, CallOutcome};
 pub(crate) use edit::EditRefusal;
 pub(crate) use effect::Note;
+pub(crate) use ending::{Ending, RunFailure};
 pub(crate) use gone::Gone;
 pub(crate) use task::TaskEnd;
 
@@ -93,86 +92,6 @@ pub(crate) struct Start {
     pub(crate) thread_id: Uuid,
     /// How many steps the run may make in this graph after the current one.
     pub(crate) steps_left: u64,
-}
-
-/// How a run ends.
-#[derive(Debug)]
-pub(crate) enum Ending {
-    Done,
-    Waiting(Vec<Arc<Question>>),
-    Suspended,
-    /// At a breakpoint.
-    Paused,
-    /// A question was not answered in time.
-    Expired,
-    /// A node of a subgraph spoke to the graph outside.
-    Handed {
-        changes: Vec<Change>,
-        goto: Vec<Target>,
-    },
-    Failed(RunFailure),
-}
-
-/// What a run can fail of.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum RunFailure {
-    #[error("node \"{node}\" failed in attempt {attempt}: {failure}")]
-    Node { node: NodeName, attempt: u32, failure: Failure },
-    #[error(
-        "the limit of {limit} steps for {of} is used up; what is done is kept: resume the thread, with a higher limit if need be"
-    )]
-    StepLimit { limit: u64, of: &'static str },
-    #[error("step {step} cannot be merged: {source}", step = .step.0)]
-    Merge { step: StepNumber, source: StateError },
-    #[error("the conditional edge after \"{node}\" {what}; it may lead to: {allowed}")]
-    Route { node: NodeName, what: String, allowed: String },
-    #[error("{}; what the thread had done outside is compensated", .fault.text)]
-    Compensated { fault: Fault },
-    #[error("nothing is due any more, and the join before \"{node}\" still waits for {missing}")]
-    Starved { node: NodeName, missing: String },
-}
-
-impl RunFailure {
-    /// Where it comes from, seen from a graph outside.
-    fn origin(&self) -> Origin {
-        match self {
-            Self::Node { failure, .. } => failure.origin,
-            Self::Compensated { fault } => Origin::of_code(&fault.code),
-            Self::StepLimit { .. } => Origin::StepLimit,
-            Self::Merge { source: StateError::UnknownMessage { .. }, .. } => Origin::UnknownMessage,
-            Self::Merge { source: StateError::Function { .. }, .. } => Origin::MergeFunction,
-            Self::Merge { .. } => Origin::Merge,
-            Self::Route { .. } => Origin::Route,
-            Self::Starved { .. } => Origin::Starved,
-        }
-    }
-
-    /// The word for it that stays the same.
-    pub(crate) fn code(&self) -> &'static str {
-        self.origin().code()
-    }
-
-    /// What the node that called the graph gets to know of it.
-    fn seen_outside(&self) -> Failure {
-        let class = match self {
-            Self::Node { failure, .. } => failure.class,
-            Self::StepLimit { .. }
-            | Self::Merge { .. }
-            | Self::Route { .. }
-            | Self::Starved { .. }
-            | Self::Compensated { .. } => Class::Deterministic,
-        };
-        Failure { origin: self.origin(), class, message: self.to_string(), causes: Vec::new() }
-    }
-
-    fn fault(&self) -> Fault {
-        let node = match self {
-            Self::Node { node, .. } | Self::Route { node, .. } | Self::Starved { node, .. } => Some(node.clone()),
-            Self::Compensated { fault } => fault.node.clone(),
-            Self::StepLimit { .. } | Self::Merge { .. } => None,
-        };
-        Fault { code: self.code().to_owned(), node, text: self.to_string() }
-    }
 }
 
 /// A thread in motion.

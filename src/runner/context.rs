@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::dependency::Dependencies;
 use super::effect::Effect;
+use super::observer::Observer;
 use super::stream::{Announcer, Told};
 use super::subgraph::Runnables;
 use crate::clock::Clock;
@@ -46,6 +47,7 @@ pub(crate) struct Common {
     pub(crate) dependencies: Dependencies,
     /// The nodes of the outermost graph.
     pub(crate) root: Arc<Runnables>,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 
 /// One attempt of a task, as it is known to the node (through [`Context`]) and to the runner.

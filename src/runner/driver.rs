@@ -20,6 +20,7 @@ use super::desk::{Counter, Handed, Taken};
 use super::error::Error;
 use super::handler::Startable;
 use super::keeper::Keeper;
+use super::observer::Observer;
 use super::outcome::Suspension;
 use super::spans::Spans;
 use super::stop::{Stop, Stopped};
@@ -114,6 +115,7 @@ pub(crate) struct Driver {
     pub(crate) announcer: Announcer,
     pub(crate) spans: Spans,
     pub(crate) dependencies: Dependencies,
+    pub(crate) observer: Option<Arc<dyn Observer>>,
     /// Nodes that took long in their first poll.
     pub(crate) heavy: HashSet<NodeName>,
     /// Tasks that wait for a graph they called.
@@ -221,6 +223,7 @@ impl Driver {
             clock: Arc::clone(&self.clock),
             dependencies: std::mem::take(&mut self.dependencies),
             root: Arc::clone(&self.runnables),
+            observer: self.observer.clone(),
         };
         (Arc::new(common), requests)
     }
@@ -378,6 +381,7 @@ impl Driver {
         let (place, node, handled) = (start.place.clone(), start.node, start.handling.is_some());
         let span = self.spans.attempt(&start.task, start.attempt);
         let payload = start.payload.clone();
+        self.observer.iter().for_each(|observer| observer.task_begins(&start.task));
         let attempt = Arc::new(Attempt::new(Arc::clone(common), start));
         let context = Context { attempt: Arc::clone(&attempt) };
         let runnables = self.runnables.at(&place.path).unwrap_or(&self.runnables).clone();

@@ -14,6 +14,9 @@ mod handler;
 mod inbox;
 mod inside;
 mod keeper;
+#[cfg(feature = "testing")]
+mod life;
+mod observer;
 mod open;
 mod options;
 mod outcome;
@@ -50,6 +53,10 @@ pub use error::Error;
 pub use handler::FromTask;
 pub use inbox::{Inbox, InboxItem};
 pub use inside::Inside;
+#[cfg(feature = "testing")]
+pub(crate) use life::{Lived, Pulse, apart, live};
+#[cfg(feature = "testing")]
+pub(crate) use observer::Observer;
 pub use outcome::{Checkpoint, Outcome, Suspension, ThreadState};
 pub use secrets::{ForgetSecrets, SealSecrets, SecretPlace, Secrets, SecretsError};
 pub use stop::ShutDown;
@@ -91,27 +98,40 @@ pub(crate) struct Inner<S> {
     pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) live: Arc<Live>,
+    /// Is told what tasks do, in a test.
+    pub(crate) observer: Option<Arc<dyn observer::Observer>>,
 }
 
 impl<S: State> Runner<S> {
     /// A runner over a store.
     pub fn new(graph: Graph<S>, store: impl Store) -> Self {
-        Self::build(graph, Some(Arc::new(store)), Arc::new(SystemClock))
+        Self::build(graph, Some(Arc::new(store)), Arc::new(SystemClock), None)
     }
 
     /// A runner that keeps nothing: a run's result is its return value. Questions end a run for good.
     pub fn without_store(graph: Graph<S>) -> Self {
-        Self::build(graph, None, Arc::new(SystemClock))
+        Self::build(graph, None, Arc::new(SystemClock), None)
     }
 
     /// A runner over a store, with a clock of one's own.
     pub fn with_clock(graph: Graph<S>, store: impl Store, clock: impl Clock) -> Self {
-        Self::build(graph, Some(Arc::new(store)), Arc::new(clock))
+        Self::build(graph, Some(Arc::new(store)), Arc::new(clock), None)
     }
 
-    fn build(graph: Graph<S>, store: Option<Arc<dyn Store>>, clock: Arc<dyn Clock>) -> Self {
+    /// A runner whose tasks are observed.
+    #[cfg(feature = "testing")]
+    pub(crate) fn observed(graph: Graph<S>, store: impl Store, clock: impl Clock, observer: Arc<dyn observer::Observer>) -> Self {
+        Self::build(graph, Some(Arc::new(store)), Arc::new(clock), Some(observer))
+    }
+
+    fn build(
+        graph: Graph<S>,
+        store: Option<Arc<dyn Store>>,
+        clock: Arc<dyn Clock>,
+        observer: Option<Arc<dyn observer::Observer>>,
+    ) -> Self {
         let runnables = Arc::new(Runnables::of(&graph));
-        let inner = Inner { graph, runnables, store, clock, live: Arc::default() };
+        let inner = Inner { graph, runnables, store, clock, live: Arc::default(), observer };
         Self { inner: Arc::new(inner), dependencies: Dependencies::default(), secrets: None }
     }
 

@@ -76,8 +76,12 @@ impl<T: Serialize + DeserializeOwned> Performing<'_, T> {
         }
         let attempt = &self.effect.attempt;
         let (key, started) = (self.id.idempotency_key(attempt.start.thread_id), attempt.run.clock.now());
-        let Some(perform) = self.effect.perform.take() else { return pending().await };
+        let begins = attempt.effect_begins(&self.id, &key, self.effect.repeatable);
+        let Some(perform) = self.effect.perform.take().filter(|_| begins) else { return pending().await };
         let result = perform(key).await;
+        if !self.effect.attempt.effect_ended(&self.id, &result) {
+            return pending().await;
+        }
         let ms = self.effect.attempt.run.clock.now().ms_since(started);
         match result {
             Ok(value) => self.performed(value, ms, false).await,

@@ -297,6 +297,7 @@ impl<S: State> Thread<S> {
             announcer,
             spans: Spans::default(),
             dependencies: self.dependencies.clone(),
+            observer: self.inner.observer.clone(),
             heavy: HashSet::new(),
             calls: HashMap::new(),
             inner_tasks: HashMap::new(),
