@@ -7,7 +7,7 @@ use super::{Command, Ending, Env, Gone, Machine, RunFailure, Step, answer::Given
 use crate::clock::Timestamp;
 use crate::id::{EffectId, Path, RunId, StepNumber, TaskId};
 use crate::log::{
-    CloseReason, Closed, Doubt, Durability, Fault, Input, Opened, QuestionKind, Record, RunOutcome, RunStarted, Trigger,
+    CloseReason, Closed, Doubt, Durability, Fault, InDoubt, Input, Opened, QuestionKind, Record, RunOutcome, RunStarted, Trigger,
     inner_schemas,
 };
 use crate::state::{Change, StateError, check, give_ids};
@@ -83,6 +83,7 @@ impl Machine {
             self.commands.push(Command::End(ending));
             return Ok(Ok(()));
         }
+        let was_cut_off = self.folded.facts.run.as_ref().is_some_and(|run| run.ended.is_none());
         self.start_run(trigger, limits, env)?;
         match begin {
             Begin::Input { changes, .. } => {
@@ -105,7 +106,7 @@ impl Machine {
             Begin::Answer(answers) => self.record_answers(answers, env)?,
         }
         let suspends = self.expire(env)?;
-        self.doubt_what_was_cut_off(env)?;
+        self.doubt_what_was_under_way(was_cut_off, env)?;
         if suspends {
             self.end(&Path::ROOT, Ending::Expired, env)?;
             return Ok(Ok(()));
@@ -275,11 +276,13 @@ impl Machine {
         self.merge_step(path)
     }
 
-    /// The process ended while these effects were under way.
-    fn doubt_what_was_cut_off(&mut self, env: &Env<'_>) -> Step {
+    /// The process ended while these effects were under way; or their run ended by itself, and what a check will find out has its doubt on record.
+    fn doubt_what_was_under_way(&mut self, was_cut_off: bool, env: &Env<'_>) -> Step {
         // Also effects of steps that were never stored.
         let mut tasks: Vec<TaskId> = self.folded.facts.journals.keys().cloned().collect();
         tasks.sort();
-        self.doubt_all(&tasks, &Doubt::Interrupted, true, env).map(|_| ())
+        let mut doubtful: Vec<_> = tasks.iter().flat_map(|task| self.folded.facts.doubtful(task)).collect();
+        doubtful.retain(|(_, in_doubt)| was_cut_off || *in_doubt == InDoubt::Ask);
+        self.doubt_each(doubtful, &Doubt::Interrupted, true, env).map(|_| ())
     }
 }

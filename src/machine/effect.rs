@@ -76,7 +76,17 @@ impl Machine {
     }
 
     pub(super) fn doubt_all(&mut self, tasks: &[TaskId], why: &Doubt, again: bool, env: &Env<'_>) -> Step<bool> {
-        let doubtful: Vec<_> = tasks.iter().flat_map(|task| self.folded.facts.doubtful(task)).collect();
+        let doubtful = tasks.iter().flat_map(|task| self.folded.facts.doubtful(task)).collect();
+        self.doubt_each(doubtful, why, again, env)
+    }
+
+    pub(super) fn doubt_each(
+        &mut self,
+        doubtful: Vec<(EffectId, InDoubt)>,
+        why: &Doubt,
+        again: bool,
+        env: &Env<'_>,
+    ) -> Step<bool> {
         let mut asked = false;
         for (effect, in_doubt) in doubtful {
             if again && in_doubt == InDoubt::Check {

@@ -34,6 +34,26 @@ impl Process {
         Self(command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts"))
     }
 
+    /// Starts it with somebody at the keyboard.
+    pub(crate) fn start_with_keyboard(command: &mut Command) -> Self {
+        Self(command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the process starts"))
+    }
+
+    /// A line that is typed.
+    pub(crate) fn enter(&mut self, line: &str) {
+        let keyboard = self.0.stdin.as_mut().expect("stdin is a pipe");
+        writeln!(keyboard, "{line}").expect("the process listens");
+    }
+
+    /// Waits until it has ended by itself, with nobody at the keyboard any more.
+    pub(crate) fn output(mut self) -> Output {
+        drop(self.0.stdin.take());
+        let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+        self.stdout().read_to_end(&mut stdout).expect("stdout can be read");
+        self.stderr().read_to_end(&mut stderr).expect("stderr can be read");
+        Output { status: self.0.wait().expect("the process ends"), stdout, stderr }
+    }
+
     /// What the process says; once.
     pub(crate) fn stdout(&mut self) -> ChildStdout {
         self.0.stdout.take().expect("stdout is a pipe")
@@ -68,6 +88,17 @@ impl Drop for Process {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+}
+
+/// Waits until the condition holds. Panics after a minute.
+pub(crate) fn until(mut holds: impl FnMut() -> bool) {
+    for _ in 0..30_000 {
+        if holds() {
+            return;
+        }
+        std::thread::park_timeout(Duration::from_millis(2));
+    }
+    panic!("what the test waits for has not happened within a minute");
 }
 
 /// Waits until the condition holds; false if `process` ended before. Panics after a minute.
