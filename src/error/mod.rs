@@ -329,7 +329,7 @@ pub struct Failure {
     /// The texts of its causes, nearest first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub causes: Vec<String>,
-    /// Whether it was tried again already, in a graph inside: it is not tried again by the node that called it.
+    /// Whether it was tried again: where this is the failure of a graph inside, the node that called it does not try again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tried: bool,
 }

@@ -74,7 +74,7 @@ impl RunFailure {
             | Self::Starved { .. }
             | Self::Compensated { .. } => Class::Deterministic,
         };
-        let tried = matches!(self, Self::Node { attempt, failure, .. } if *attempt > 1 || failure.tried);
+        let tried = matches!(self, Self::Node { failure, .. } if failure.tried);
         Failure { origin: self.origin(), class, message: self.to_string(), causes: Vec::new(), tried }
     }
 

@@ -30,6 +30,8 @@ struct AfterFailure {
     delay: Option<std::time::Duration>,
     /// Whether the node's error handler takes over otherwise.
     handled: bool,
+    /// Whether this was not the first attempt.
+    is_again: bool,
 }
 
 impl Machine {
@@ -190,7 +192,7 @@ impl Machine {
         let began = self.began(task, index);
         let until = policy.and_then(|policy| policy.total).zip(began).map(|(total, began)| began.plus(total));
         let in_time = |delay: &std::time::Duration| until.is_none_or(|until| env.now.plus(*delay) < until);
-        AfterFailure { delay: delay.filter(in_time).filter(|_| !failure.tried), handled }
+        AfterFailure { delay: delay.filter(in_time).filter(|_| !failure.tried), handled, is_again: attempt - spent > 1 }
     }
 
     /// When the first attempt of a task began, if that matters to anybody.
@@ -205,13 +207,16 @@ impl Machine {
         index: usize,
         task: TaskId,
         attempt: u32,
-        failure: Failure,
-        AfterFailure { delay, handled }: AfterFailure,
+        mut failure: Failure,
+        AfterFailure { delay, handled, is_again }: AfterFailure,
         cost: Cost,
         env: &Env<'_>,
     ) -> Step {
         match delay {
-            None => self.record(Record::TaskFailed(Box::new(TaskFailed { task, attempt, failure, handled, cost }))),
+            None => {
+                failure.tried |= is_again;
+                self.record(Record::TaskFailed(Box::new(TaskFailed { task, attempt, failure, handled, cost })))
+            }
             Some(delay) => {
                 let ms = u64::try_from(delay.as_millis()).unwrap_or(u64::MAX);
                 let (path, began) = (task.path.clone(), self.began(&task, index));
