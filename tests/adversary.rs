@@ -258,6 +258,41 @@ async fn an_answer_by_a_handle_to_an_earlier_checkpoint_is_not_one_to_the_run_th
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_several_answers_to_a_run_that_goes_on_all_are_taken_or_none() {
+    let gate = Arc::new(Notify::new());
+    let two = |ctx: Context| async move {
+        let (a, b) = tokio::join!(ctx.ask("a", Ask::<String>::new("A?")), ctx.ask("b", Ask::<String>::new("B?")));
+        Ok(Case::update().push_log(format!("{} {}", a?, b?)))
+    };
+    let graph = Graph::<Case>::new("two").node("two", two).node("work", hold(&gate));
+    let graph = graph.edge(START, "two").edge(START, "work").edge("two", END).edge("work", END);
+    let runner = runner(graph, MemoryStore::new());
+    let thread = runner.thread("t");
+    let mut events = thread.stream(Case::update()).expect("it begins");
+    let (a, b) = (asked(&mut events).await, asked(&mut events).await);
+    let unknown = "67e55044-10b1-426f-9247-bb680e5fe0c8".parse().map(QuestionId).expect("a uuid");
+    let error = thread.answer_all([(a, "x"), (unknown, "y")]).await.expect_err("nobody asked that");
+    assert!(error.is_answer_refused(), "{error}");
+    assert_eq!(thread.questions().await.expect("it is there").len(), 2);
+
+    // One of two does not wake the node; the other one does.
+    let (first, second) = (thread.clone(), thread.clone());
+    let first = tokio::spawn(async move { first.answer(a, "x").await });
+    while thread.questions().await.expect("it is there").len() > 1 {
+        tokio::task::yield_now().await;
+    }
+    agree(&runner).await;
+    assert_eq!(thread.answer_all([(a, "x"), (b, "y")]).await.expect_err("one is closed").code(), "question-answered");
+    let second = tokio::spawn(async move { second.answer(b, "y").await });
+    taken(&thread).await;
+    gate.notify_one();
+    for answer in [first, second] {
+        let state = soon(answer).await.expect("no panic").expect("it is taken").done().expect("it ends");
+        assert_eq!(state.log, ["x y", "worked"]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_breakpoint_is_kept_by_a_run_that_was_answered() {
     for before in [true, false] {
         let gate = Arc::new(Notify::new());
@@ -394,6 +429,16 @@ fn an_input_that_was_recorded_stays_when_the_thread_is_given_up() {
         thread.compensate().await.expect("it can be undone").done().expect("nothing is left");
         assert_eq!(thread.state().await.expect("it is there").values.log, before);
     });
+}
+
+/// Promised: the run fails with what the node failed of. What happens: the error has the code `node-failed`, and knows neither the node nor its failure.
+#[tokio::test]
+async fn a_run_that_compensated_fails_with_what_the_node_failed_of() {
+    let world = World::default();
+    let thread = thread(world.trip().compensate_on_failure(), MemoryStore::new());
+    let error = thread.run(Case::update()).await.expect_err("no seats");
+    let (node, failure) = error.node_failure().expect("a node failed");
+    assert_eq!((error.code(), node.as_str(), failure.message.as_str()), ("node-failed", "fly", "no seats"));
 }
 
 /// Promised: `compensated` tells the effects that were compensated since the last input. What happens: a second call forgets them, and that the thread failed.
@@ -598,7 +643,7 @@ async fn a_copy_compensates_what_was_done_under_the_key_it_was_done_with() {
     assert_eq!((&keys[2], &keys[3]), (&keys[1], &keys[0]), "the key that it was performed under");
 }
 
-/// Promised: an effect in doubt is not repeated in silence, and its check asks the other side about the idempotency key. What happens in a copy: the check is asked
+/// Promised: an effect in doubt is not repeated in silence, and its check asks the other side about the key. What happens in a copy: the check is asked
 /// about a key that was never used, says "not performed" in good faith, and it is performed once more.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_copy_asks_about_an_effect_in_doubt_under_the_key_it_was_started_with() {
