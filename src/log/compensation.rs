@@ -2,10 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use uuid::Uuid;
 
+use super::effect::Compensating;
 use super::fold::Folded;
 use super::journal::{EffectStatus, JournalEffect};
-use super::record::{Compensating, Fault};
+use super::record::Fault;
 use super::terms::Compensation;
 use crate::id::{EffectId, Path};
 
@@ -16,6 +18,9 @@ pub(crate) struct Compensable {
     pub(crate) compensation: Compensation,
     /// What it gave; nothing if it is not known whether it was performed.
     pub(crate) result: Option<Value>,
+    /// The id of the thread that it was started in, if this one is a copy of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) under: Option<Uuid>,
 }
 
 impl Compensable {
@@ -26,7 +31,7 @@ impl Compensable {
             EffectStatus::Done(result) => Some(result.clone()),
             EffectStatus::Started => None,
         };
-        Some(Self { effect: effect.clone(), compensation, result })
+        Some(Self { effect: effect.clone(), compensation, result, under: known.under })
     }
 }
 
@@ -57,9 +62,11 @@ impl Folded {
         let known = self.compensable();
         let find = |effect: &EffectId| known.iter().find(|known| known.effect == *effect).cloned();
         let todo = compensating.effects.iter().filter_map(find).collect();
+        let before = self.facts.rollback.take();
         self.drop_all(&Path::ROOT);
         self.facts.compensable.clear();
-        self.facts.rollback = Some(Rollback { todo, done: Vec::new(), why: compensating.why.clone() });
+        let (done, earlier) = before.map_or_else(Default::default, |before| (before.done, before.why));
+        self.facts.rollback = Some(Rollback { todo, done, why: compensating.why.clone().or(earlier) });
     }
 
     /// So many of the effects were compensated by steps of the outermost graph.

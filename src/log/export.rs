@@ -118,12 +118,15 @@ impl Exported {
 
     /// Makes it another thread: its effects have keys of their own from now on.
     pub(crate) fn rename(&mut self, thread: &ThreadName, id: Uuid) {
+        let base = self.base.as_ref().map_or(Position(0), Snapshot::position);
+        let end = self.entries.last().map_or(base, |last| Position(last.position.0 + 1));
         let in_base = self.base.as_mut().and_then(Snapshot::opened_mut);
         let in_log = self.entries.first_mut().and_then(|entry| match &mut entry.record {
             Record::Opened(opened) => Some(&mut **opened),
             _ => None,
         });
         for opened in in_base.into_iter().chain(in_log) {
+            opened.was.push((end, opened.id));
             (opened.thread, opened.id) = (thread.clone(), id);
         }
         self.thread = thread.clone();

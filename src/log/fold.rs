@@ -98,16 +98,26 @@ impl Facts {
         let journal = self.journal(&effect.task);
         let Some(status) = status else {
             journal.drop_effect(&effect.key, effect.occurrence);
+            self.compensable.retain(|known| known.effect != *effect);
             return None;
         };
-        Some(journal.set_effect(&effect.key, effect.occurrence, status))
+        if status == EffectStatus::Started {
+            self.compensable.retain(|known| known.effect != *effect);
+        }
+        Some(self.journal(&effect.task).set_effect(&effect.key, effect.occurrence, status))
     }
 
     fn note_effect(&mut self, effect: &EffectId, status: EffectStatus, terms: Option<&EffectTerms>) {
         let is_done = matches!(status, EffectStatus::Done(_));
+        let is_known =
+            self.journals.get(&effect.task).is_some_and(|journal| journal.effect(&effect.key, effect.occurrence).is_some());
+        let under = self.opened.as_ref().and_then(|opened| opened.id_then(self.next));
         let Some(known) = self.set_effect(effect, Some(status)) else { return };
         if let Some(terms) = terms {
             known.terms = terms.clone();
+        }
+        if !is_done || !is_known {
+            known.under = under;
         }
         if let Some(compensable) = Compensable::of(effect, known).filter(|_| is_done) {
             self.compensable.retain(|known| known.effect != *effect);
@@ -383,6 +393,14 @@ impl Folded {
 
     /// Everything that was due in a graph is dropped.
     pub(super) fn drop_all(&mut self, path: &Path) {
+        let given_up = self.facts.journals.keys().filter(|task| task.path.is_within(path));
+        let floor = given_up.filter_map(|task| task.step_in(path)).max();
+        if let Some(scope) = self.scope_mut(path) {
+            scope.facts.floor = scope.facts.floor.max(floor);
+        }
+        if path.is_root() && self.facts.rollback.as_ref().is_some_and(|rollback| rollback.todo.is_empty()) {
+            self.facts.rollback = None;
+        }
         self.forget(path, &HashSet::new());
         if let Some(scope) = self.scope_mut(path) {
             scope.facts.input = None;
@@ -422,7 +440,6 @@ impl Folded {
         self.facts.forks = self.facts.forks.max(forked.branch.0);
         self.facts.questions.clear();
         self.facts.journals.clear();
-        self.facts.rollback = None;
         let keeps =
             |inner: &Path| (0..=place.frames().len()).map(|depth| place.to_depth(depth)).any(|outer| inner.is_kept_by(&outer));
         self.inner.retain(|inner, _| place.is_within(inner) || keeps(inner));

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::terms::EffectTerms;
 use crate::id::{EffectId, TaskId};
@@ -27,6 +28,9 @@ pub(crate) struct JournalEffect {
     pub(crate) status: EffectStatus,
     #[serde(default, skip_serializing_if = "EffectTerms::is_plain")]
     pub(crate) terms: EffectTerms,
+    /// The id of the thread that it was started in, if this one is a copy of it: its idempotency key is made from that.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) under: Option<Uuid>,
 }
 
 impl JournalEffect {
@@ -76,7 +80,7 @@ impl Journal {
         let known = self.effects.iter().position(|effect| effect.key == *key && effect.occurrence == occurrence);
         let index = known.unwrap_or_else(|| {
             let terms = EffectTerms::default();
-            self.effects.push(JournalEffect { key: key.clone(), occurrence, status: EffectStatus::Started, terms });
+            self.effects.push(JournalEffect { key: key.clone(), occurrence, status: EffectStatus::Started, terms, under: None });
             self.effects.len() - 1
         });
         self.effects[index].status = status;
@@ -115,8 +119,13 @@ mod tests {
     #[test]
     fn an_effect_of_an_older_snapshot_reads_as_one_without_terms() {
         let old = serde_json::json!({"effects": [["pay", 1, {"done": 7}], ["mail", 0, "started"]], "answers": []});
-        let effect =
-            |key: &str, occurrence, status| JournalEffect { key: key.into(), occurrence, status, terms: EffectTerms::default() };
+        let effect = |key: &str, occurrence, status| JournalEffect {
+            key: key.into(),
+            occurrence,
+            status,
+            terms: EffectTerms::default(),
+            under: None,
+        };
         let effects = vec![effect("pay", 1, EffectStatus::Done(7.into())), effect("mail", 0, EffectStatus::Started)];
         let journal = Journal { effects, ..Journal::default() };
         assert_eq!(serde_json::from_value::<Journal>(old.clone()).expect("it is read"), journal);

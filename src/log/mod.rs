@@ -6,6 +6,7 @@
 mod asked;
 pub(crate) mod codec;
 mod compensation;
+mod effect;
 mod export;
 pub(crate) mod fold;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub mod format {}
 pub(crate) use asked::{OpenQuestions, open_questions};
 pub use codec::{CodecError, RECORD_VERSION};
 pub(crate) use compensation::Compensable;
+pub use effect::{Compensating, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted, Marked};
 pub use export::ExportError;
 pub(crate) use export::Exported;
 pub use fold::FoldError;
@@ -48,9 +50,8 @@ pub use progress::Progress;
 pub(crate) use question::QuestionSpec;
 pub use question::{OnExpiry, Question, QuestionKind};
 pub use record::{
-    Answered, AttemptFailed, CloseReason, Closed, Compensating, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted,
-    Entry, Expired, Fault, Forked, Input, Marked, Opened, Record, RunEnded, RunOutcome, RunStarted, Squashed, Stepped, TaskDone,
-    TaskFailed,
+    Answered, AttemptFailed, CloseReason, Closed, Entry, Expired, Fault, Forked, Input, Opened, Record, RunEnded, RunOutcome,
+    RunStarted, Squashed, Stepped, TaskDone, TaskFailed,
 };
 pub use report::{NodeCost, Report};
 pub(crate) use scope::{Scope, TaskStatus, Written};

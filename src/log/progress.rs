@@ -2,7 +2,7 @@
 
 use super::fold::Folded;
 use super::journal::EffectStatus;
-use super::scope::TaskStatus;
+use super::scope::{Scope, TaskStatus};
 use crate::error::Failure;
 use crate::id::{EffectId, TaskId};
 
@@ -31,7 +31,9 @@ pub struct Progress {
 impl Folded {
     pub(crate) fn progress(&self) -> Progress {
         let mut progress = Progress::default();
-        for scope in self.scopes() {
+        // A graph that keeps its state keeps it also when nobody waits for it any more.
+        let at_work = |scope: &&Scope| scope.facts.caller.as_ref().is_none_or(|caller| self.find(caller).is_some());
+        for scope in self.scopes().filter(at_work) {
             for (index, task) in scope.facts.tasks.iter().enumerate() {
                 let id = scope.task_id(index);
                 match &task.status {

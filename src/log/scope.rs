@@ -93,6 +93,9 @@ pub(crate) struct ScopeFacts {
     pub(crate) last: Vec<NodeName>,
     /// Steps made in the current run.
     pub(crate) steps: u64,
+    /// The highest step for which an effect was recorded that was given up: no later task may have its identity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) floor: Option<StepNumber>,
     /// What was written since the graph was called, if its caller wants to know.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) written: Option<Written>,
@@ -183,7 +186,8 @@ impl Scope {
 
     /// The number that the next checkpoint will get.
     pub(crate) fn step_due(&self) -> StepNumber {
-        self.facts.head.map_or(StepNumber(-1), |head| head.step.next())
+        let next = self.facts.head.map_or(StepNumber(-1), |head| head.step.next());
+        self.facts.floor.map_or(next, |floor| next.max(floor.next()))
     }
 
     /// Whether nothing is left to do, and something was done.

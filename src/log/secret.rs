@@ -100,6 +100,7 @@ impl<'w, E> Walk<'w, E> {
             deferred: _,
             last: _,
             steps: _,
+            floor: _,
             written,
         } = facts;
         input.iter_mut().try_for_each(|changes| self.changes(path, changes))?;

@@ -4,11 +4,10 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
+use super::effect::{Compensating, Doubt, EffectDoubted, EffectFailed};
 use super::fold::{Facts, Folded, RunHead};
 use super::question::Question;
-use super::record::{
-    AttemptFailed, Compensating, Doubt, EffectDoubted, EffectFailed, Fault, Record, RunEnded, RunOutcome, TaskFailed,
-};
+use super::record::{AttemptFailed, Fault, Record, RunEnded, RunOutcome, TaskFailed};
 use super::scope::{Task, TaskStatus};
 use super::snapshot::Snapshot;
 use super::terms::EffectTerms;
@@ -82,9 +81,15 @@ impl SecretTexts {
         causes.iter_mut().for_each(|cause| self.blot(cause));
     }
 
+    fn blot_fault(&self, fault: &mut Fault) {
+        let Fault { code: _, node: _, text, failure } = fault;
+        self.blot(text);
+        failure.iter_mut().for_each(|failure| self.blot_failure(failure));
+    }
+
     fn blot_outcome(&self, outcome: &mut RunOutcome) {
         match outcome {
-            RunOutcome::Failed(Fault { code: _, node: _, text }) => self.blot(text),
+            RunOutcome::Failed(fault) => self.blot_fault(fault),
             RunOutcome::Done | RunOutcome::Waiting | RunOutcome::Suspended => {}
         }
     }
@@ -128,7 +133,7 @@ impl SecretTexts {
             }
             Record::Compensating(compensating) => {
                 let Compensating { effects: _, why, at: _ } = &mut **compensating;
-                why.iter_mut().for_each(|fault| self.blot(&mut fault.text));
+                why.iter_mut().for_each(|fault| self.blot_fault(fault));
             }
             Record::RunEnded(ended) => {
                 let RunEnded { run: _, outcome, at: _ } = &mut **ended;
@@ -155,7 +160,7 @@ impl SecretTexts {
         let Facts { questions, journals, run, rollback, .. } = facts;
         journals.values_mut().flat_map(|journal| &mut journal.effects).for_each(|effect| self.blot_terms(&mut effect.terms));
         let faults = rollback.iter_mut().filter_map(|rollback| rollback.why.as_mut());
-        faults.for_each(|fault| self.blot(&mut fault.text));
+        faults.for_each(|fault| self.blot_fault(fault));
         questions.iter_mut().for_each(|question| self.blot_question(question));
         if let Some(RunHead { started: _, ended: Some(outcome) }) = run {
             self.blot_outcome(outcome);

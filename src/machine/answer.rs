@@ -4,7 +4,7 @@ use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
 
-use super::{Env, Live, Machine, Motion, Step};
+use super::{Env, Live, Machine, Step};
 use crate::clock::Timestamp;
 use crate::error::shortened;
 use crate::id::{QuestionId, TaskId};
@@ -82,7 +82,7 @@ impl Machine {
         let asked = |answer: &GivenAnswer| self.folded.facts.question(answer.question).map(|question| question.task.clone());
         let tasks: Vec<TaskId> = answers.iter().filter_map(asked).collect();
         self.record_answers(answers, env)?;
-        tasks.into_iter().try_for_each(|task| self.wake(task, env))?;
+        tasks.iter().try_for_each(|task| self.wake(task, env))?;
         Ok(Some(Ok(())))
     }
 
@@ -92,25 +92,26 @@ impl Machine {
         })
     }
 
-    /// A task that paused for an answer may go on, and so may those that wait for the graph it is in.
-    fn wake(&mut self, task: TaskId, env: &Env<'_>) -> Step {
-        let mut next = Some(task);
-        while let Some(task) = next.take() {
-            let Some((scope, index)) = self.folded.find(&task) else { return Ok(()) };
-            let (path, caller) = (scope.path.clone(), scope.facts.caller.clone());
-            let waits = self.folded.waits(&task);
-            let paused = |motion: &&mut Motion| motion.tasks.get(index) == Some(&Live::Paused);
-            match self.motion_mut(&path) {
-                Some(motion) => {
-                    if let Some(motion) = Some(motion).filter(paused).filter(|_| !waits) {
+    /// A task that waited for an answer may go on, and so may those that wait for the graph it is in, however deep.
+    fn wake(&mut self, asked: &TaskId, env: &Env<'_>) -> Step {
+        for depth in (0..=asked.path.frames().len()).rev() {
+            let path = asked.path.to_depth(depth);
+            let Some((scope, motion)) = self.folded.scope(&path).zip(self.motion(&path)) else { continue };
+            let waited = |task: &TaskId| (task == asked || self.folded.works_for(&asked.path, task)) && !self.folded.waits(task);
+            let woken: Vec<usize> = (0..motion.tasks.len()).filter(|index| waited(&scope.task_id(*index))).collect();
+            let Some(motion) = self.motion_mut(&path) else { continue };
+            for index in woken {
+                match motion.tasks[index] {
+                    Live::Idle | Live::Paused => {
                         motion.tasks[index] = Live::Idle;
                         motion.ready.push_back(index);
                     }
-                    self.proceed(&path, env)?;
+                    // It may have been told to pause, and not have come to it yet.
+                    Live::Running { .. } => _ = motion.woken.insert(index),
+                    Live::Delayed { .. } => {}
                 }
-                // Nothing is at work in there: whoever called the graph calls it again.
-                None => next = caller,
             }
+            self.proceed(&path, env)?;
         }
         Ok(())
     }

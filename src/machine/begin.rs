@@ -101,8 +101,17 @@ impl Machine {
                 }
             }
             Begin::Resume => {}
-            Begin::Compensate { .. } if self.is_compensating() => {}
-            Begin::Compensate { why } => self.compensate(why, env)?,
+            Begin::Compensate { .. } if self.is_compensating() || self.has_compensated() => {}
+            Begin::Compensate { why } => {
+                if self.folded.root.facts.input.is_some() {
+                    // The process died before the steps behind the input were stored; the input itself was taken.
+                    if let Err(failure) = self.merge_step(&Path::ROOT)? {
+                        self.end(&Path::ROOT, Ending::Failed(failure), env)?;
+                        return Ok(Ok(()));
+                    }
+                }
+                self.compensate(why, env)?;
+            }
             Begin::Answer(answers) => self.record_answers(answers, env)?,
         }
         let suspends = self.expire(env)?;
@@ -146,6 +155,7 @@ impl Machine {
             Some(_) => Record::Upgraded(Box::new(self.folded.upgraded(&shape.kind, states.unwrap_or_default(), env.now))),
             None => Record::Opened(Box::new(Opened {
                 id: (env.new_id)(),
+                was: Vec::new(),
                 thread: self.thread.clone(),
                 graph: shape.name.clone(),
                 schema: shape.kind.told().clone(),
@@ -181,6 +191,9 @@ impl Machine {
             Begin::Compensate { .. } if !self.is_compensating() => {
                 if let Some((effects, questions)) = self.in_doubt_for_good() {
                     return Err(Refusal::InDoubt { effects, questions });
+                }
+                if let Some(gone) = self.gone_compensation() {
+                    return Err(Refusal::Gone(gone));
                 }
             }
             Begin::Resume | Begin::Answer(_) | Begin::Compensate { .. } => {

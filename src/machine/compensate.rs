@@ -13,6 +13,11 @@ impl Machine {
         self.folded.facts.rollback.as_ref().is_some_and(|rollback| !rollback.todo.is_empty())
     }
 
+    /// Whether everything is compensated that there was to compensate.
+    pub(super) fn has_compensated(&self) -> bool {
+        self.folded.facts.rollback.is_some() && self.folded.root.facts.tasks.is_empty() && self.folded.compensable().is_empty()
+    }
+
     /// Effects that may have happened, and that only a person can tell about before they are compensated.
     pub(super) fn in_doubt_for_good(&self) -> Option<(String, String)> {
         let shape = &self.root.shape;
@@ -56,11 +61,11 @@ impl Machine {
         let rollback = self.folded.facts.rollback.as_ref();
         let next = rollback.and_then(|rollback| rollback.todo.get(done));
         let due = |next: &Compensable| {
-            let Compensable { effect, compensation, result } = next;
+            let Compensable { effect, compensation, result, under } = next;
             let payload = serde_json::json!({
                 "node": effect.task.node,
                 "effect": &*effect.key,
-                "idempotency_key": effect.idempotency_key(self.folded.facts.id()),
+                "idempotency_key": effect.idempotency_key(under.unwrap_or(self.folded.facts.id())),
                 "given": compensation.given,
                 "result": result,
             });
@@ -74,7 +79,7 @@ impl Machine {
         self.root.shape.compensates_on_failure
             && matches!(failure, RunFailure::Node { .. })
             && !self.stopping
-            && self.folded.facts.rollback.is_none()
+            && !self.is_compensating()
             && !self.folded.compensable().is_empty()
             && self.in_doubt_for_good().is_none()
     }
@@ -85,7 +90,7 @@ impl Machine {
         if self.durability == Durability::Exit || !self.wants_to_compensate(failure) {
             return Ok(false);
         }
-        self.compensate(Some(failure.fault()), env)?;
+        self.compensate(Some(failure.cause()), env)?;
         Ok(true)
     }
 }

@@ -98,7 +98,8 @@ impl Machine {
             Ok(node) => node,
             Err(refusal) => return Ok(Err(refusal)),
         };
-        if shape.index(&node).is_none() && node.as_str() != START && node.as_str() != END {
+        let known = shape.index(&node).is_some_and(|node| shape.nodes[node].compensates.is_none());
+        if !known && node.as_str() != START && node.as_str() != END {
             return Ok(Err(EditRefusal::UnknownNode { node, known: shape.node_names() }));
         }
         self.tell_shapes(env)?;
@@ -147,7 +148,7 @@ impl Machine {
             branch: scope.facts.branch,
             path: path.clone(),
             // An edit of a fresh thread takes the place of an input that is applied.
-            step: scope.facts.head.map_or(StepNumber(0), |head| head.step.next()),
+            step: scope.step_due().max(StepNumber(0)),
             source: Source::Update,
             as_node: Some(node),
             squashed: None,

@@ -101,6 +101,8 @@ impl Machine {
     }
 
     pub(super) fn doubt_one(&mut self, effect: &EffectId, why: &Doubt, env: &Env<'_>) -> Step {
+        let journal = self.folded.facts.journals.get(&effect.task);
+        let under = journal.and_then(|journal| journal.effect(&effect.key, effect.occurrence)?.under);
         let spec = QuestionSpec {
             key: Arc::clone(&effect.key),
             occurrence: effect.occurrence,
@@ -112,7 +114,7 @@ impl Machine {
             show: Some(serde_json::json!({
                 "effect": &*effect.key,
                 "node": effect.task.node,
-                "idempotency_key": effect.idempotency_key(self.folded.facts.id()),
+                "idempotency_key": effect.idempotency_key(under.unwrap_or(self.folded.facts.id())),
             })),
             schema: doubt_schema(),
             assignee: None,

@@ -78,12 +78,21 @@ impl RunFailure {
         Failure { origin: self.origin(), class, message: self.to_string(), causes: Vec::new(), tried }
     }
 
-    pub(crate) fn fault(&self) -> Fault {
+    pub(super) fn fault(&self) -> Fault {
         let node = match self {
             Self::Node { node, .. } | Self::Route { node, .. } | Self::Starved { node, .. } => Some(node.clone()),
             Self::Compensated { fault } => fault.node.clone(),
             Self::StepLimit { .. } | Self::Merge { .. } => None,
         };
-        Fault { code: self.code().to_owned(), node, text: self.to_string() }
+        Fault { code: self.code().to_owned(), node, text: self.to_string(), failure: None }
+    }
+
+    /// Why a thread is compensated.
+    pub(crate) fn cause(&self) -> Fault {
+        let failure = match self {
+            Self::Node { failure, .. } => Some(Box::new(failure.clone())),
+            _ => None,
+        };
+        Fault { failure, ..self.fault() }
     }
 }

@@ -49,6 +49,14 @@ impl fmt::Display for Gone {
 }
 
 impl Machine {
+    /// The first compensation of an effect that the graph does not have any more.
+    pub(super) fn gone_compensation(&self) -> Option<Gone> {
+        let shape = &self.root.shape;
+        let has = |name: &NodeName| shape.index(name).is_some_and(|node| shape.nodes[node].compensates.is_some());
+        let gone = self.folded.compensable().into_iter().map(|effect| effect.compensation.by).find(|by| !has(by))?;
+        Some(self.tell_gone(What::Node(gone), Path::ROOT))
+    }
+
     /// The first thing that the thread needs and that is gone.
     pub(super) fn gone(&self) -> Option<Gone> {
         let shape = &self.root.shape;

@@ -46,6 +46,8 @@ pub(super) struct Motion {
     pub(super) merged: Vec<NodeName>,
     /// When the first attempts of tasks began whose time for all attempts has a limit.
     pub(super) began: HashMap<usize, Timestamp>,
+    /// Tasks at work that may go on although they are about to pause: what they pause for has been answered.
+    pub(super) woken: HashSet<usize>,
     /// Tasks whose wait for the next attempt is over.
     pub(super) waited: HashSet<usize>,
 }
@@ -63,6 +65,7 @@ impl Motion {
             pauses,
             merged: Vec::new(),
             began: HashMap::new(),
+            woken: HashSet::new(),
             waited: HashSet::new(),
         }
     }
@@ -81,6 +84,7 @@ impl Motion {
         self.capped.clear();
         self.began.clear();
         self.waited.clear();
+        self.woken.clear();
     }
 
     /// How many tasks of a node with a cap are running.

@@ -47,7 +47,17 @@ impl Machine {
             self.at_work -= usize::from(was_at_work);
         }
         self.cut_off(&task);
-        self.settle(index, task, attempt, end, cost, env)?;
+        let paused = matches!(end, TaskEnd::Paused { .. });
+        self.settle(index, task.clone(), attempt, end, cost, env)?;
+        if paused && !self.folded.waits(&task) {
+            // What it paused for was answered before it came to that.
+            let motion = self.motion_mut(path);
+            if let Some(motion) = motion
+                && motion.woken.remove(&index)
+            {
+                motion.tasks[index] = Live::Idle;
+            }
+        }
         // Its error handler may have to start.
         let open = self.folded.scope(path).is_some_and(|scope| scope.facts.tasks[index].status == TaskStatus::Open);
         if let Some(motion) = self.motion_mut(path).filter(|_| open) {

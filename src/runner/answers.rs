@@ -80,7 +80,8 @@ impl<S: State> Thread<S> {
         let name = self.name()?;
         loop {
             match self.spawn(Begin::Answer(answers.clone()), Announcer::silent()) {
-                Err(error) if error.is_busy() => {}
+                // A handle that goes back in time begins a line of its own.
+                Err(error) if error.is_busy() && self.is_live() => {}
                 run => return run?.wait().await,
             }
             let at_work = self.inner.store.as_ref().and_then(|store| store.at_work());

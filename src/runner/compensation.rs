@@ -146,7 +146,8 @@ impl<T> Effect<'_, T> {
     /// Names what compensates this effect when the thread is given up, as [`GraphBuilder::undo`] or [`GraphBuilder::reconcile`] declared it in the
     /// outermost graph, and hands it a value to work with. It also gets the effect's result.
     ///
-    /// A name that is not declared is an error before anything is performed.
+    /// A name that is not declared is an error before anything is performed. A [`repeatable`](Self::repeatable) effect is known to the log only when it has a
+    /// result: one that was performed just before the process died is compensated only after the thread has been resumed and it was done again.
     pub fn compensate<G: Serialize + ?Sized>(mut self, by: &str, given: &G) -> Self {
         match to_value(given) {
             Ok(given) => self.terms.compensation = Some(Compensation { by: by.into(), given }),

@@ -24,6 +24,11 @@ use crate::log::{Cost, QuestionSpec};
 use crate::machine::{Call, CallOutcome, Note, Place, Start, check_expiry};
 use crate::state::to_value;
 
+tokio::task_local! {
+    /// Set inside an effect.
+    static IN_EFFECT: ();
+}
+
 /// What a task wants done while it runs.
 #[derive(Debug)]
 pub(crate) enum Request {
@@ -347,12 +352,24 @@ impl Context {
         self.ask_spec(question.into_parts().spec(key, occurrence)).await
     }
 
+    /// What an effect does must come to an end by itself: a question would wait for its own end.
+    pub(crate) async fn without_questions<F: Future>(run: F) -> F::Output {
+        IN_EFFECT.scope((), run).await
+    }
+
     /// An error handler has keys of its own: it belongs to the same task, and must not find the node's results.
     fn own_key(&self, key: &str) -> Arc<str> {
         if self.attempt.start.handling.is_some() { format!("on_error/{key}").into() } else { key.into() }
     }
 
     pub(crate) async fn ask_spec<T>(&self, spec: QuestionSpec) -> Result<T, NodeError> {
+        if IN_EFFECT.try_with(|()| ()).is_ok() {
+            let text = format!(
+                "\"{}\" cannot be asked inside an effect or its check, which has to come to an end by itself; ask before it",
+                spec.key
+            );
+            return Err(NodeError::new(text).deterministic());
+        }
         check_expiry(&spec).map_err(|what| NodeError::new(what).deterministic())?;
         self.attempt.seal_with(spec);
         pending().await
@@ -389,7 +406,7 @@ impl Context {
     /// ```
     pub async fn mark<T: Serialize + ?Sized>(&self, key: &str, value: &T) -> Result<(), NodeError> {
         let (key, value) = (self.own_key(key), to_value(value)?);
-        let Some(_in_flight) = self.attempt.enter() else { return pending().await };
+        // Also inside an effect that has to come to its end while the node waits for a person.
         if !self.attempt.note(Note::Mark { key: key.clone(), value: value.clone() }).await {
             return pending().await;
         }

@@ -401,6 +401,7 @@ impl Error {
     pub fn node_failure(&self) -> Option<(&NodeName, &Failure)> {
         match &*self.kind {
             Kind::Failed { failure: RunFailure::Node { node, failure, .. }, .. } => Some((node, failure)),
+            Kind::Failed { failure: RunFailure::Compensated { fault }, .. } => fault.node.as_ref().zip(fault.failure.as_deref()),
             _ => None,
         }
     }

@@ -191,7 +191,7 @@ pub(super) fn state_of<T: State>(
         next: tasks.map(|(_, task)| name_now(shape, &scope.path, &task.due.node)).collect(),
         questions: folded.facts.questions.iter().filter(within).cloned().collect(),
         status: status(folded),
-        step: scope.step_due().before(),
+        step: scope.facts.head.map_or(scope.step_due().before(), |head| head.step),
         source: facts.head.map(|head| head.source),
         tasks: (0..facts.tasks.len()).map(|index| task_state(folded, scope, index)).collect(),
         missing: scope.missing(is_live),

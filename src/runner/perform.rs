@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::context::InFlight;
+use super::context::{Context, InFlight};
 use super::effect::{Effect, Performed};
 use crate::error::{Class, Failure, NodeError};
 use crate::id::EffectId;
@@ -64,7 +64,10 @@ impl<T: Serialize + DeserializeOwned> Performing<'_, T> {
     async fn go(mut self, unsure: bool) -> Result<T, NodeError> {
         if unsure && !self.effect.repeatable {
             let error = NodeError::new("it was started before, and what came of it was never recorded");
-            match self.find_out().await? {
+            let start = &self.effect.attempt.start;
+            let under = start.journal.effect(&self.id.key, self.id.occurrence).and_then(|known| known.under);
+            let key = self.id.idempotency_key(under.unwrap_or(start.thread_id));
+            match self.find_out(key).await? {
                 Performed::Yes(value) => return self.performed(value, 0, true).await,
                 Performed::No => {}
                 Performed::Unknown => return self.unknown(error).await,
@@ -78,7 +81,7 @@ impl<T: Serialize + DeserializeOwned> Performing<'_, T> {
         let (key, started) = (self.id.idempotency_key(attempt.start.thread_id), attempt.run.clock.now());
         let begins = attempt.effect_begins(&self.id, &key, self.effect.repeatable);
         let Some(perform) = self.effect.perform.take().filter(|_| begins) else { return pending().await };
-        let result = perform(key).await;
+        let result = Context::without_questions(perform(key.clone())).await;
         if !self.effect.attempt.effect_ended(&self.id, &result) {
             return pending().await;
         }
@@ -90,7 +93,7 @@ impl<T: Serialize + DeserializeOwned> Performing<'_, T> {
                 self.not_performed(error.failure()).await;
                 Err(error)
             }
-            Err(error) => match self.find_out().await? {
+            Err(error) => match self.find_out(key).await? {
                 Performed::Yes(value) => self.performed(value, 0, true).await,
                 Performed::No => Err(error.not_performed()),
                 Performed::Unknown => self.unknown(error).await,
@@ -127,12 +130,11 @@ impl<T: Serialize + DeserializeOwned> Performing<'_, T> {
     }
 
     /// Asks the effect's check. That it was not performed is recorded; what it does not know a person has to say.
-    async fn find_out(&mut self) -> Result<Performed<T>, NodeError> {
+    async fn find_out(&mut self, key: String) -> Result<Performed<T>, NodeError> {
         let Some(check) = &self.effect.check else { return Ok(Performed::Unknown) };
         tracing::debug!("it is not known whether it was performed; its check is asked");
-        let key = self.id.idempotency_key(self.effect.attempt.start.thread_id);
         let name = self.id.key.clone();
-        match check(key).await {
+        match Context::without_questions(check(key)).await {
             Ok(Performed::No) => {
                 let failure = NodeError::new("its check found that it was not performed").failure();
                 self.not_performed(failure).await;

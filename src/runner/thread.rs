@@ -69,7 +69,7 @@ impl<S: State> Thread<S> {
     ///
     /// # Errors
     ///
-    /// Unfinished work or open questions, unless the handle says [`supersede`](Self::supersede); a run that is going on; whatever fails in the run. All but
+    /// Unfinished work or open questions, unless the handle says [`supersede`](Self::supersede); work that is being compensated; a run that is going on; whatever fails in the run. All but
     /// failures in the run itself leave the thread as it was.
     pub async fn run(&self, input: impl Into<Update>) -> Result<Outcome<S>, Error> {
         let begin = self.input(input)?;
@@ -121,7 +121,7 @@ impl<S: State> Thread<S> {
     ///
     /// # Errors
     ///
-    /// A run that is going on, an effect in doubt, an update that does not fit, a node that does not exist, no node where several ran last:
+    /// A run that is going on, an effect in doubt, work that is being compensated, an update that does not fit, a node that does not exist, no node where several ran last:
     /// the thread is as it was.
     pub async fn update(&self, update: impl Into<Update>, as_node: Option<&str>) -> Result<(), Error> {
         self.edit(&Path::ROOT, update.into(), as_node).await
@@ -332,7 +332,7 @@ impl<S: State> Thread<S> {
         if let Ending::Failed(failure) = &ending
             && machine.wants_to_compensate(failure)
         {
-            let begin = Begin::Compensate { why: Some(failure.fault()) };
+            let begin = Begin::Compensate { why: Some(failure.cause()) };
             // The run has gone on from wherever the handle goes back to.
             let mut here = self.clone();
             here.options.at = None;
