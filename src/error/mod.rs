@@ -272,10 +272,12 @@ pub enum Origin {
     Expired,
     /// An effect came back with other arguments.
     EffectArguments,
+    /// The result breaks the rule of its node.
+    Rule,
 }
 
 impl Origin {
-    const ALL: [Self; 14] = [
+    const ALL: [Self; 15] = [
         Self::Node,
         Self::Panic,
         Self::Timeout,
@@ -290,6 +292,7 @@ impl Origin {
         Self::Starved,
         Self::Expired,
         Self::EffectArguments,
+        Self::Rule,
     ];
 
     /// Where a failure came from that was recorded with that code.
@@ -311,6 +314,7 @@ impl Origin {
             Self::Starved => "join-starved",
             Self::Expired => "question-expired",
             Self::EffectArguments => "effect-arguments",
+            Self::Rule => "rule-broken",
             Self::Node | Self::Panic | Self::Timeout => "node-failed",
         }
     }
@@ -332,6 +336,13 @@ pub struct Failure {
     /// Whether it was tried again: where this is the failure of a graph inside, the node that called it does not try again.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tried: bool,
+}
+
+impl Failure {
+    /// What a person says of a result.
+    pub(crate) fn said(message: String) -> Self {
+        Self { origin: Origin::Rule, class: Class::Violation, message, causes: Vec::new(), tried: false }
+    }
 }
 
 impl fmt::Display for Failure {

@@ -27,15 +27,15 @@ use crate::log::Target;
 use crate::policy::NodePolicy;
 use crate::state::{Schema, State, StateKind, StateObject, StaticState, to_value};
 
-pub(crate) use node::{Handler, Subgraph};
+pub(crate) use node::{Handler, Rule, Subgraph};
 pub use node::{IntoNode, IntoReturn, Need, Next, Node, NodeReturn, PayloadType};
 use past::DeclaredPast;
 pub(crate) use plan::Pauses;
 pub(crate) use plan::{APPROVED, EXPIRED, REJECTED};
 use plan::{DeclaredEdge, DeclaredJoin, DeclaredNode, DeclaredRoute, EdgeKind, Plan};
 pub use plan::{END, START, Starved};
-pub(crate) use question::doubt_schema;
 pub use question::{Answer, Approval, Ask, Asking, Verdict};
+pub(crate) use question::{doubt_schema, verdict_schema};
 pub(crate) use question_node::QuestionNode;
 pub use route::Route;
 pub(crate) use shape::{Compensates, Exits, JoinShape, Keeps, NodeShape, RouteShape, Shape, SubgraphShape};
@@ -99,13 +99,15 @@ impl<S> Clone for Graph<S> {
 pub(crate) struct Handlers<S> {
     pub(crate) node: Handler<S>,
     pub(crate) on_error: Option<Handler<S>>,
+    pub(crate) rule: Option<Rule<S>>,
     /// The fields it sees, if not all.
     pub(crate) sees: Option<Vec<String>>,
 }
 
 impl<S> Clone for Handlers<S> {
     fn clone(&self) -> Self {
-        Self { node: self.node.clone(), on_error: self.on_error.clone(), sees: self.sees.clone() }
+        let Self { node, on_error, rule, sees } = self;
+        Self { node: node.clone(), on_error: on_error.clone(), rule: rule.clone(), sees: sees.clone() }
     }
 }
 
@@ -364,6 +366,7 @@ impl<S: State> GraphBuilder<S> {
             .map(|DeclaredNode { node, .. }| Handlers {
                 node: node.handler,
                 on_error: node.on_error,
+                rule: node.rule,
                 sees: node.reads.or_else(|| all.clone()),
             })
             .collect();

@@ -68,6 +68,8 @@ pub struct Node<S> {
     pub(crate) policy: NodePolicy,
     pub(crate) payload: Option<PayloadType>,
     pub(crate) needs: Vec<Need>,
+    /// What its result has to keep to.
+    pub(crate) rule: Option<Rule<S>>,
     pub(crate) irreversible: bool,
     /// Whether it compensates effects, and is no part of the way through the graph.
     pub(crate) compensates: Option<Compensates>,
@@ -82,7 +84,60 @@ pub struct Node<S> {
     pub(crate) on_error_is_graph: bool,
 }
 
+/// What the result of a node has to keep to: the state before it, and with what it wrote.
+pub(crate) type Rule<S> = Arc<dyn Fn(&S, &S) -> Result<(), String> + Send + Sync>;
+
+/// How often a node is tried in all if nobody says otherwise, when its results break its rule.
+const ROUNDS: u32 = 3;
+
 impl<S: State> Node<S> {
+    /// Holds the node to a rule over the state before it and the state with what it wrote. A result that breaks it is not taken: the node runs again and
+    /// finds the rule's text in [`Context::feedback`](crate::Context::feedback), three times in all if [`rounds`](Self::rounds) says nothing else. Then the
+    /// node's error handler takes over, or a person is asked, who takes the result as it is ([`Approval::approve`](crate::Approval::approve)), or says what is
+    /// wrong with it ([`Approval::reject`](crate::Approval::reject)), which is the next feedback. Nothing passes in silence: a rule that panics fails the
+    /// node.
+    ///
+    /// Effects of earlier rounds keep their results. A repeatable effect that comes with other [arguments](crate::Effect::arguments) in a later round is done
+    /// again: so a model sees the feedback, and what has not changed is not paid for again.
+    ///
+    /// ```
+    /// use ferrata::{Context, END, Graph, IntoNode, Runner, START, State, store::MemoryStore};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+    /// struct Ad { text: String }
+    ///
+    /// async fn write(ctx: Context) -> ferrata::Result<AdUpdate> {
+    ///     let text = match ctx.feedback() {
+    ///         None => "Buy, buy, buy, buy, buy!", // a model would be asked here
+    ///         Some(_) => "Buy!",
+    ///     };
+    ///     Ok(Ad::update().text(text))
+    /// }
+    ///
+    /// fn is_short(_: &Ad, ad: &Ad) -> Result<(), String> {
+    ///     if ad.text.len() > 10 { Err(format!("{} letters are too many", ad.text.len())) } else { Ok(()) }
+    /// }
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+    /// let graph = Graph::<Ad>::new("ad").node("write", write.verify(is_short)).edge(START, "write").edge("write", END).build()?;
+    /// assert_eq!(Runner::new(graph, MemoryStore::new()).thread("t").run(Ad::update()).await?.done().unwrap().text, "Buy!");
+    /// # Ok(()) }
+    /// ```
+    pub fn verify<E: fmt::Display>(mut self, rule: impl Fn(&S, &S) -> Result<(), E> + Send + Sync + 'static) -> Self {
+        self.rule = Some(Arc::new(move |before, after| rule(before, after).map_err(|error| error.to_string())));
+        if self.policy.rounds == 0 {
+            self.policy.rounds = ROUNDS;
+        }
+        self
+    }
+
+    /// How often the node is tried in all, when its result breaks its rule or it fails with a [violation](crate::NodeError::violation), before its error handler
+    /// or a person gets it. At least 1. Without this and without a rule, a violation is a failure as any other.
+    pub fn rounds(mut self, rounds: u32) -> Self {
+        self.policy.rounds = rounds.max(1);
+        self
+    }
+
     /// Lets another function take over when the last attempt has failed: what it returns is the node's result, and the edges of the node
     /// are not taken. It finds the failure in [`Context::failure`](crate::Context::failure). If it fails too, the run fails.
     pub fn on_error<Args>(mut self, handler: impl IntoNode<S, Args>) -> Self {
@@ -103,6 +158,7 @@ impl<S> Node<S> {
             policy: NodePolicy::default(),
             payload,
             needs: Vec::new(),
+            rule: None,
             irreversible: false,
             compensates: None,
             unguarded: None,
@@ -264,6 +320,16 @@ pub trait IntoNode<S: State, Args>: Sized {
     /// See [`Node::total_timeout`].
     fn total_timeout(self, limit: Duration) -> Node<S> {
         self.into_node().total_timeout(limit)
+    }
+
+    /// See [`Node::verify`].
+    fn verify<E: fmt::Display>(self, rule: impl Fn(&S, &S) -> Result<(), E> + Send + Sync + 'static) -> Node<S> {
+        self.into_node().verify(rule)
+    }
+
+    /// See [`Node::rounds`].
+    fn rounds(self, rounds: u32) -> Node<S> {
+        self.into_node().rounds(rounds)
     }
 
     /// See [`Node::concurrency`].

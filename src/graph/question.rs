@@ -307,6 +307,11 @@ pub(super) fn approval_schema(edit: Option<Value>, bounds: Option<&Value>) -> Va
     Value::Object(schema)
 }
 
+/// JSON Schema of what is said of a result that breaks a rule.
+pub(crate) fn verdict_schema() -> Value {
+    approval_schema(None, None)
+}
+
 /// JSON Schema of the answer to an effect in doubt.
 pub(crate) fn doubt_schema() -> Value {
     json!({"type": "object", "required": ["performed"], "additionalProperties": false,

@@ -10,9 +10,10 @@ use uuid::Uuid;
 use super::compensation::{Compensable, Rollback};
 use super::journal::{self, EffectStatus, Journal, JournalEffect};
 use super::question::{OnExpiry, Question, QuestionKind};
-use super::record::{Expired, Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped};
+use super::record::{Answered, AttemptFailed, Expired, Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped};
 use super::scope::{Again, Scope, Task, TaskStatus};
 use super::terms::{EffectTerms, InDoubt};
+use crate::error::{Class, Failure};
 use crate::id::{BranchId, EffectId, Path, Position, QuestionId, TaskId};
 use crate::state::{StateError, StateKind};
 
@@ -142,7 +143,7 @@ impl Facts {
         Ok(())
     }
 
-    fn answer(&mut self, id: QuestionId, value: &Value) -> Result<(), FoldError> {
+    fn answer(&mut self, id: QuestionId, value: &Value) -> Result<Arc<Question>, FoldError> {
         let question = self.close(id, "answered")?;
         match &question.kind {
             QuestionKind::Doubt(effect) => {
@@ -154,12 +155,13 @@ impl Facts {
                     self.set_effect(effect, None);
                 }
             }
-            _ => {
+            QuestionKind::Violation => {}
+            QuestionKind::Approval | QuestionKind::Free => {
                 let journal = self.journal(&question.task);
                 journal.answers.push((question.key.clone(), question.occurrence, value.clone()));
             }
         }
-        Ok(())
+        Ok(question)
     }
 }
 
@@ -269,16 +271,7 @@ impl Folded {
                 task.status = TaskStatus::Done(Arc::clone(done));
                 task.attempts = done.attempt;
             }
-            Record::AttemptFailed(failed) => {
-                let task = self.task_mut(&failed.task, "attempt_failed")?;
-                task.attempts = failed.attempt;
-                task.again = Some(Again { next_at: failed.next_at, began: failed.began });
-                // What failed inside may be tried again too.
-                let inside = self.inner.keys().filter(|path| self.works_for(path, &failed.task));
-                for path in inside.cloned().collect::<Vec<_>>() {
-                    self.scope_mut(&path).into_iter().for_each(Scope::reopen);
-                }
-            }
+            Record::AttemptFailed(failed) => self.fail_attempt(failed)?,
             Record::TaskFailed(failed) => {
                 let task = self.task_mut(&failed.task, "task_failed")?;
                 if failed.handled {
@@ -289,7 +282,7 @@ impl Folded {
                 (task.attempts, task.spent) = (failed.attempt, failed.attempt);
             }
             Record::Asked(question) => facts.questions.push(Arc::clone(question)),
-            Record::Answered(answered) => facts.answer(answered.question, &answered.value)?,
+            Record::Answered(answered) => self.take_answer(answered)?,
             Record::Expired(expired) => facts.expire(expired)?,
             Record::Closed(closed) => facts.questions.retain(|q| !closed.questions.contains(&q.id)),
             Record::EffectStarted(started) => {
@@ -320,6 +313,41 @@ impl Folded {
             }
         }
         self.facts.next.0 += 1;
+        Ok(())
+    }
+
+    fn fail_attempt(&mut self, failed: &AttemptFailed) -> Result<(), FoldError> {
+        let task = self.task_mut(&failed.task, "attempt_failed")?;
+        task.attempts = failed.attempt;
+        task.again = Some(Again { next_at: failed.next_at, began: failed.began });
+        if failed.failure.class == Class::Violation {
+            task.feedback.push(failed.failure.clone());
+        }
+        // What failed inside may be tried again too.
+        let inside = self.inner.keys().filter(|path| self.works_for(path, &failed.task));
+        for path in inside.cloned().collect::<Vec<_>>() {
+            self.scope_mut(&path).into_iter().for_each(Scope::reopen);
+        }
+        Ok(())
+    }
+
+    fn take_answer(&mut self, answered: &Answered) -> Result<(), FoldError> {
+        let closed = self.facts.answer(answered.question, &answered.value)?;
+        if closed.kind == QuestionKind::Violation { self.judge(&closed.task, &answered.value) } else { Ok(()) }
+    }
+
+    /// What a person says of a result that breaks a rule.
+    fn judge(&mut self, task: &TaskId, verdict: &Value) -> Result<(), FoldError> {
+        let task = self.task_mut(task, "answered")?;
+        if verdict["verdict"] == "approve" {
+            // It runs once more as it did, and finds what it did.
+            task.waived = true;
+            task.feedback.pop();
+        } else {
+            let said = verdict["reason"].as_str().unwrap_or_default().to_owned();
+            task.feedback.push(Failure::said(said));
+            task.spent = task.attempts;
+        }
         Ok(())
     }
 

@@ -19,6 +19,8 @@ pub enum QuestionKind {
     Free,
     /// Whether an effect was performed.
     Doubt(EffectId),
+    /// What becomes of a result that breaks a rule: it is taken as it is, or tried again with what the person says.
+    Violation,
 }
 
 /// What becomes of a question whose deadline has passed without an answer. To expire is never to be refused: the log has a record of its own for it.

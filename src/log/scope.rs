@@ -42,6 +42,12 @@ pub(crate) struct Task {
     /// When the next attempt is due, and when the first one began, if one has failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) again: Option<Again>,
+    /// What was wrong with its results that broke a rule, the last one last.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) feedback: Vec<Failure>,
+    /// Whether a person takes the result as it is.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) waived: bool,
 }
 
 /// See [`Task::again`].
@@ -53,7 +59,16 @@ pub(crate) struct Again {
 
 impl Task {
     fn new(due: Due) -> Self {
-        Self { due, status: TaskStatus::Open, attempts: 0, spent: 0, handling: None, again: None }
+        Self {
+            due,
+            status: TaskStatus::Open,
+            attempts: 0,
+            spent: 0,
+            handling: None,
+            again: None,
+            feedback: Vec::new(),
+            waived: false,
+        }
     }
 
     pub(crate) fn result(&self) -> Option<&Arc<TaskDone>> {

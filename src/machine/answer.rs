@@ -144,7 +144,9 @@ fn fits(kind: &QuestionKind, schema: &Value, value: &Value) -> Result<(), String
     match (wrong.is_empty(), kind) {
         (true, _) => Ok(()),
         // What a schema of alternatives has to say helps nobody.
-        (false, QuestionKind::Approval) => Err(format!("{} is not one of {}", shortened(&value.to_string()), approvals(schema))),
+        (false, QuestionKind::Approval | QuestionKind::Violation) => {
+            Err(format!("{} is not one of {}", shortened(&value.to_string()), approvals(schema)))
+        }
         (false, _) => Err(wrong.join("; ")),
     }
 }

@@ -88,6 +88,10 @@ pub(crate) struct Start {
     pub(crate) journal: Journal,
     /// What the node's error handler has to deal with, if that is what runs.
     pub(crate) handling: Option<Failure>,
+    /// What was wrong with the last result, if it broke a rule.
+    pub(crate) feedback: Option<Failure>,
+    /// Whether a person takes the result as it is.
+    pub(crate) waived: bool,
     /// What the idempotency keys of its effects are made from.
     pub(crate) thread_id: Uuid,
     /// How many steps the run may make in this graph after the current one.
@@ -404,6 +408,8 @@ impl Machine {
             payload: due.due.payload.clone(),
             journal: facts.journals.get(&task).cloned().unwrap_or_default(),
             handling: due.handling.clone(),
+            feedback: due.feedback.last().cloned(),
+            waived: due.waived,
             thread_id: facts.id(),
             until: self.until(&task, index, env),
             steps_left: steps_max.saturating_sub(scope.facts.steps.saturating_add(1)),

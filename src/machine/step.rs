@@ -172,11 +172,8 @@ fn is_plain(changes: &[Change]) -> bool {
 
 /// The state of the step's beginning with one task's changes. They are resolved alone: a conditional edge does not see its siblings' writes.
 fn with_own_changes(before: &StateCell, changes: &[Change], schema: &Schema) -> Result<StateCell, StateError> {
-    let resolved = resolve(schema, before.object(), &[("the task", changes)])?;
-    let plain: Vec<Change> = changes.iter().filter(|change| resolved.iter().all(|r| r.field != change.field)).cloned().collect();
     let mut seen = before.clone();
-    seen.apply(schema, &plain)?;
-    seen.apply(schema, &resolved)?;
+    seen.write(schema, changes)?;
     Ok(seen)
 }
 

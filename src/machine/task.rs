@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
 use super::{Env, Live, Machine, Place, Step};
 use crate::clock::Timestamp;
 use crate::error::{Class, Failure, Origin};
-use crate::graph::{EXPIRED, NodeShape};
+use crate::graph::{EXPIRED, NodeShape, verdict_schema};
 use crate::id::{EffectId, NodeName, Path, QuestionId, TaskId};
 use crate::log::{
-    AttemptFailed, CloseReason, Closed, Cost, Doubt, QuestionSpec, Record, Target, TaskDone, TaskFailed, TaskStatus,
+    AttemptFailed, CloseReason, Closed, Cost, Doubt, OnExpiry, QuestionKind, QuestionSpec, Record, Target, TaskDone, TaskFailed,
+    TaskStatus,
 };
+use crate::policy::Retry;
 use crate::state::{Change, DEPTH_MAX, check, give_ids, is_within_depth};
 
 /// How an attempt ended.
@@ -18,7 +22,13 @@ pub(crate) enum TaskEnd {
     /// The node returned.
     Done { changes: Vec<Change>, label: Option<&'static str>, goto: Option<Vec<Target>>, to_parent: bool },
     /// The node failed, or took too long.
-    Failed { failure: Failure, retry_after: Option<std::time::Duration>, timed_out: bool },
+    Failed {
+        failure: Failure,
+        retry_after: Option<std::time::Duration>,
+        timed_out: bool,
+        /// What it wrote, if that breaks a rule, to be shown.
+        result: Option<Value>,
+    },
     /// The node waits for a person: questions it asked, and effects that failed without telling whether they happened.
     Paused { questions: Vec<QuestionSpec>, doubts: Vec<(EffectId, Failure)> },
 }
@@ -32,6 +42,27 @@ struct AfterFailure {
     handled: bool,
     /// Whether this was not the first attempt.
     is_again: bool,
+    /// Whether a person is asked, if nobody takes over.
+    asks: bool,
+}
+
+/// What a person is asked about a result that breaks a rule.
+fn violation(task: &TaskId, failure: &Failure, result: Option<Value>) -> QuestionSpec {
+    QuestionSpec {
+        key: "violation".into(),
+        occurrence: 0,
+        kind: QuestionKind::Violation,
+        text: format!(
+            "The result of node \"{}\" breaks a rule: {failure}. Is it taken as it is, or what has to change?",
+            task.node
+        ),
+        show: Some(serde_json::json!({ "node": task.node, "violation": failure.to_string(), "result": result })),
+        schema: verdict_schema(),
+        assignee: None,
+        deadline_ms: None,
+        reminders_ms: Vec::new(),
+        on_expiry: OnExpiry::default(),
+    }
 }
 
 impl Machine {
@@ -97,6 +128,14 @@ impl Machine {
                 let goto = label.map(|label| self.labelled(&task, label)).or(goto);
                 self.abandon_questions(&task, env)?;
                 self.finish(TaskDone { task, attempt, changes, goto, handled, to_parent, cost })
+            }
+            TaskEnd::Failed { failure, result, .. } if then.delay.is_none() && then.asks => {
+                let question = violation(&task, &failure, result).ask(QuestionId((env.new_id)()), task.clone(), env.now);
+                let began = self.began(&task, index);
+                let failed = AttemptFailed { task: task.clone(), attempt, failure, next_at: env.now, began, cost };
+                self.record(Record::AttemptFailed(Box::new(failed)))?;
+                self.record(Record::Asked(Arc::new(question)))?;
+                self.pause(&task.path, index)
             }
             TaskEnd::Failed { failure, .. } => self.retry_or_fail(index, task, attempt, failure, then, cost, env),
         }
@@ -196,13 +235,20 @@ impl Machine {
         let policy = shape.and_then(|shape| Some(&shape.nodes[shape.index(&task.node)?].policy));
         let retries = policy.map(|policy| &policy.retries).filter(|_| first);
         let handled = first && policy.is_some_and(|policy| policy.handled);
-        let retry = retries.into_iter().flatten().find(|retry| retry.is_for(failure.class)).copied();
+        let rounds = policy.map_or(0, |policy| policy.rounds);
+        let by_rounds = (failure.class == Class::Violation && rounds > 0 && first).then(|| Retry::violations(rounds));
+        let retry = by_rounds.or_else(|| retries.into_iter().flatten().find(|retry| retry.is_for(failure.class)).copied());
         let delay = retry.unwrap_or_default().next_delay(attempt - spent, failure.class, retry_after, (env.jitter)());
         // What was tried again inside is not tried again here, and no attempt begins when the time for all of them is over.
         let began = self.began(task, index);
         let until = policy.and_then(|policy| policy.total).zip(began).map(|(total, began)| began.plus(total));
         let in_time = |delay: &std::time::Duration| until.is_none_or(|until| env.now.plus(*delay) < until);
-        AfterFailure { delay: delay.filter(in_time).filter(|_| !failure.tried), handled, is_again: attempt - spent > 1 }
+        AfterFailure {
+            delay: delay.filter(in_time).filter(|_| !failure.tried),
+            handled,
+            is_again: attempt - spent > 1,
+            asks: by_rounds.is_some() && !handled,
+        }
     }
 
     /// When the first attempt of a task began, if that matters to anybody.
@@ -218,7 +264,7 @@ impl Machine {
         task: TaskId,
         attempt: u32,
         mut failure: Failure,
-        AfterFailure { delay, handled, is_again }: AfterFailure,
+        AfterFailure { delay, handled, is_again, asks: _ }: AfterFailure,
         cost: Cost,
         env: &Env<'_>,
     ) -> Step {

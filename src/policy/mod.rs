@@ -22,6 +22,8 @@ pub(crate) struct NodePolicy {
     pub(crate) total: Option<Duration>,
     /// How many tasks of the node run at once.
     pub(crate) concurrency: Option<usize>,
+    /// How often it is tried in all, when its results break a rule, before a person is asked; 0 if they are failures as any other.
+    pub(crate) rounds: u32,
     /// Whether an error handler takes over when the last attempt has failed.
     pub(crate) handled: bool,
     /// Whether it runs only when nothing else is due.

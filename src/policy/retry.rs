@@ -69,6 +69,12 @@ impl Retry {
         Self::classes(attempts_max, &[Class::Transient, Class::Unclassified])
     }
 
+    /// For results that break a rule: at once, and so many times in all.
+    pub(crate) const fn violations(rounds: u32) -> Self {
+        let retry = Self::classes(rounds, &[Class::Violation]);
+        Self { first_delay: Duration::ZERO, delay_max: Duration::ZERO, ..retry }
+    }
+
     /// At most `attempts_max` attempts, after failures of these classes; never after a terminal one.
     pub const fn classes(attempts_max: u32, classes: &[Class]) -> Self {
         Self { attempts_max, classes: Classes::of(classes), ..Self::NEVER }

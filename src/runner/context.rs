@@ -253,6 +253,12 @@ impl Context {
         self.attempt.start.handling.as_ref()
     }
 
+    /// What was wrong with the node's last result, if it broke the node's rule or a person said so; `None` in the first round. See
+    /// [`Node::verify`](crate::Node::verify).
+    pub fn feedback(&self) -> Option<&Failure> {
+        self.attempt.start.feedback.as_ref()
+    }
+
     /// Performs something that must not happen twice: a mail, a payment, a model call.
     ///
     /// `perform` gets an idempotency key for the outside system; it is the same over retries and restarts. When the node runs again, a recorded

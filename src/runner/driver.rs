@@ -22,6 +22,7 @@ use super::handler::Startable;
 use super::keeper::Keeper;
 use super::observer::Observer;
 use super::outcome::Suspension;
+use super::rule::Checkable;
 use super::spans::Spans;
 use super::stop::{Stop, Stopped};
 use super::stream::{Announcer, Told};
@@ -38,6 +39,7 @@ use crate::state::Change;
 pub(crate) struct Runnable {
     pub(crate) start: Startable,
     pub(crate) on_error: Option<Startable>,
+    pub(crate) rule: Option<Checkable>,
     pub(crate) policy: NodePolicy,
 }
 
@@ -398,10 +400,16 @@ impl Driver {
             let times = Times { limit, idle, left };
             let end = {
                 let future = super::task::guarded_start(|| runnable.for_attempt(handled)(&state, payload, context));
+                let before =
+                    runnable.rule.as_ref().filter(|_| !handled && !attempt.start.waived).map(|rule| (rule, state.clone()));
                 drop(state);
-                match future {
+                let end = match future {
                     Ok(future) => super::task::run(future, &attempt, times, runnables.classifiers()).await,
                     Err(end) => end,
+                };
+                match before {
+                    Some((rule, before)) => super::rule::verified(end, rule, before),
+                    None => end,
                 }
             };
             let at = attempt.run.clock.now();

@@ -21,6 +21,7 @@ mod open;
 mod options;
 mod outcome;
 mod perform;
+mod rule;
 mod seal;
 mod secrets;
 mod spans;

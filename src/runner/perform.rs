@@ -35,11 +35,17 @@ pub(super) async fn perform<T: Serialize + DeserializeOwned>(mut effect: Effect<
         );
         return Err(NodeError::new(text).deterministic());
     }
-    let known = effect.attempt.start.journal.effect(&id.key, id.occurrence);
+    let start = &effect.attempt.start;
+    let mut known = start.journal.effect(&id.key, id.occurrence);
     if let Some((then, now)) = known.and_then(|known| known.terms.arguments.as_ref()).zip(effect.terms.arguments.as_ref())
         && then.fingerprint != now.fingerprint
     {
-        return Err(NodeError::other_arguments(&id, &then.shown, &now.shown));
+        // A later round asks again with what was wrong in the last one.
+        if effect.repeatable && start.feedback.is_some() {
+            known = None;
+        } else {
+            return Err(NodeError::other_arguments(&id, &then.shown, &now.shown));
+        }
     }
     let status = known.map(|known| known.status.clone());
     let recorded = match &status {

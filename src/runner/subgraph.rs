@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::context::{Context, Use};
 use super::driver::Runnable;
 use super::handler::startable;
+use super::rule::checkable;
 use crate::error::{ClassOf, NodeError};
 use crate::graph::{Graph, GraphBuilder, Handlers, IntoNode, Keeps, Node, NodeReturn, NodeShape, Shape, Subgraph};
 use crate::id::{NodeName, Path};
@@ -29,6 +30,7 @@ impl Runnables {
         let runnable = |(handlers, shape): (&Handlers<S>, &NodeShape)| Runnable {
             start: startable(handlers.node.clone(), handlers.sees.clone(), schema),
             on_error: handlers.on_error.clone().map(|handler| startable(handler, handlers.sees.clone(), schema)),
+            rule: handlers.rule.clone().map(|rule| checkable(rule, schema)),
             policy: shape.policy.clone(),
         };
         let nodes = graph.handlers.iter().zip(&graph.shape.nodes).map(runnable).collect();

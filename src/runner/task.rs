@@ -50,7 +50,7 @@ pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, times: Times
         },
         Ended::Returned(Err(error)) => {
             let error = error.classified(class_of);
-            TaskEnd::Failed { failure: error.failure(), retry_after: error.delay(), timed_out: false }
+            TaskEnd::Failed { failure: error.failure(), retry_after: error.delay(), timed_out: false, result: None }
         }
         Ended::Paused(Pause { questions, doubts, .. }) => TaskEnd::Paused { questions, doubts },
         Ended::Panicked(text) => panicked(&text),
@@ -84,7 +84,7 @@ fn stopped(mut pause: Pause) -> Ended {
 }
 
 fn failed(error: &NodeError, origin: Origin) -> TaskEnd {
-    TaskEnd::Failed { failure: Failure { origin, ..error.failure() }, retry_after: error.delay(), timed_out: false }
+    TaskEnd::Failed { failure: Failure { origin, ..error.failure() }, retry_after: error.delay(), timed_out: false, result: None }
 }
 
 fn panicked(text: &str) -> TaskEnd {
@@ -122,7 +122,7 @@ async fn after(time: Option<Duration>) -> Duration {
 
 fn timed_out(message: String) -> TaskEnd {
     let failure = Failure { origin: Origin::Timeout, class: Class::Transient, message, causes: Vec::new(), tried: false };
-    TaskEnd::Failed { failure, retry_after: None, timed_out: true }
+    TaskEnd::Failed { failure, retry_after: None, timed_out: true, result: None }
 }
 
 /// Calls a node's function, which may panic before it gives a future.

@@ -378,6 +378,15 @@ impl StateCell {
         changes.iter().try_for_each(|change| state.apply(change)).map_err(|error| error.hiding(schema))
     }
 
+    /// Writes what one writer says, as a merge of it alone would.
+    pub(crate) fn write(&mut self, schema: &Schema, changes: &[Change]) -> Result<(), StateError> {
+        let resolved = resolve(schema, self.object(), &[("the task", changes)])?;
+        let plain: Vec<Change> =
+            changes.iter().filter(|change| resolved.iter().all(|r| r.field != change.field)).cloned().collect();
+        self.apply(schema, &plain)?;
+        self.apply(schema, &resolved)
+    }
+
     pub(crate) fn object(&self) -> &dyn StateObject {
         &*self.0
     }
