@@ -8,6 +8,7 @@
 //! - [`subgraphs`]: graphs inside a thread.
 //! - [`questions`]: where a person decides.
 //! - [`effects`]: what is done outside, once, and how it is taken back.
+//! - [`failures`]: what is tried again, what is not, and what then.
 //! - [`history_and_forks`]: back in time, without losing anything.
 //! - [`streams`]: watching a run.
 //! - [`durability`]: what survives, and how runs end.
@@ -33,6 +34,9 @@ pub mod questions {}
 
 #[doc = include_str!("docs/effects.md")]
 pub mod effects {}
+
+#[doc = include_str!("docs/failures.md")]
+pub mod failures {}
 
 #[doc = include_str!("docs/history_and_forks.md")]
 pub mod history_and_forks {}

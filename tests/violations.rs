@@ -215,3 +215,36 @@ async fn a_node_can_say_itself_that_its_result_breaks_a_rule() {
     let log = thread.log().await.expect("the log");
     assert_eq!(log.iter().filter(|entry| matches!(entry.record, Record::Asked(_))).count(), 0);
 }
+
+#[tokio::test]
+async fn a_fallback_goes_on_by_the_nodes_own_edges_and_says_what_it_is() {
+    let fails = || async { Err::<ReportUpdate, _>(NodeError::new("closed").deterministic()) };
+    let next = || async { Ok(Report::update().push_log("next")) };
+    let wait =
+        |ctx: Context| async move { Ok(Report::update().push_log(ctx.ask("go", ferrata::Ask::<String>::new("Go?")).await?)) };
+    let node =
+        fails.fallback(|before: &Report, failure| Report::update().push_log(format!("{} without: {failure}", before.before)));
+    let graph = Graph::<Report>::new("report")
+        .node("work", node)
+        .node("wait", wait)
+        .node("next", next)
+        .edge(START, "work")
+        .edge(START, "wait")
+        .join(["work", "wait"], "next")
+        .edge("next", END);
+    let thread = thread(graph, MemoryStore::new());
+    let question = thread.run(Report::update().before(5)).await.expect("it asks").questions()[0].id;
+    let progress = thread.progress().await.expect("it is there");
+    assert_eq!((progress.done.len(), &progress.degraded), (1, &progress.done));
+    let state = thread.answer(question, "go").await.expect("it goes on").done().expect("it ends");
+    assert_eq!(state.log, ["5 without: closed", "go", "next"]);
+    let log = thread.log().await.expect("the log");
+    let degraded = log.iter().filter(|e| matches!(&e.record, Record::TaskDone(done) if done.degraded && !done.handled)).count();
+    assert_eq!(degraded, 1);
+
+    let goes = || async { Ok(ferrata::Next::update(Report::update())) };
+    let node = goes.leads_to(["next"]).fallback(|_: &Report, _| Report::update());
+    let graph = Graph::<Report>::new("report").node("work", node).node("next", next).edge(START, "work").edge("next", END);
+    let error = graph.build().expect_err("it says nothing of where to go");
+    assert_eq!(error.mistakes()[0].code(), "fallback", "{error}");
+}

@@ -87,5 +87,9 @@ pub(super) fn policies<S>(plan: &Plan<S>) -> Vec<Mistake> {
     let hint = "give it times and numbers that something can come of";
     let wrong = |who: String, policy: &NodePolicy| Some(Mistake::new("policy", format!("{who} {}", policy.mistake()?), hint));
     let own = plan.nodes.iter().filter_map(|node| wrong(format!("\"{}\"", node.name), &node.node.policy));
-    own.chain(wrong("every node that says nothing itself".to_owned(), &plan.defaults)).collect()
+    let lost = plan.nodes.iter().filter(|node| node.node.policy.degrades && !node.node.leads_to.is_empty()).map(|node| {
+        let what = format!("\"{}\" says itself where to go, and its fallback says nothing of it", node.name);
+        Mistake::new("fallback", what, "use `.on_error(..)`, whose function can say it, or edges")
+    });
+    own.chain(lost).chain(wrong("every node that says nothing itself".to_owned(), &plan.defaults)).collect()
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::question_node::QuestionNode;
 use super::shape::{Compensates, Keeps, Shape};
+use crate::error::Failure;
 use crate::id::NodeName;
 use crate::log::Target;
 use crate::policy::{NodePolicy, Retry};
@@ -340,6 +341,11 @@ pub trait IntoNode<S: State, Args>: Sized {
     /// See [`Node::on_error`].
     fn on_error<Other>(self, handler: impl IntoNode<S, Other>) -> Node<S> {
         self.into_node().on_error(handler)
+    }
+
+    /// See [`Node::fallback`].
+    fn fallback<U: Into<Update>>(self, value: impl Fn(&S, &Failure) -> U + Send + Sync + 'static) -> Node<S> {
+        self.into_node().fallback(value)
     }
 
     /// See [`Node::leads_to`].

@@ -72,7 +72,8 @@ pub(super) fn starving_joins<S>(plan: &Plan<S>) -> Vec<Mistake> {
     let choices = choices(plan, &start);
     let mut mistakes = Vec::new();
     for join in plan.joins.iter().filter(|join| join.from.len() > 1 && join.starved.is_none()) {
-        let handled = |source: &NodeName| plan.node(source).is_some_and(|node| node.node.on_error.is_some());
+        let handled =
+            |source: &NodeName| plan.node(source).is_some_and(|node| node.node.on_error.is_some() && !node.node.policy.degrades);
         if let Some(source) = join.from.iter().find(|source| handled(source) || plan.can_expire(source)) {
             let instead = if handled(source) { "an error handler, which takes" } else { "`expired` edges, which take" };
             let what = format!(

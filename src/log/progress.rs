@@ -14,6 +14,8 @@ use crate::id::{EffectId, TaskId};
 pub struct Progress {
     /// Tasks that have a result.
     pub done: Vec<TaskId>,
+    /// Of these, those whose result is a fallback.
+    pub degraded: Vec<TaskId>,
     /// Tasks that failed for good in the last run, and of what.
     pub failed: Vec<(TaskId, Failure)>,
     /// Tasks that still have to run, or wait for an answer.
@@ -37,7 +39,10 @@ impl Folded {
             for (index, task) in scope.facts.tasks.iter().enumerate() {
                 let id = scope.task_id(index);
                 match &task.status {
-                    TaskStatus::Done(_) => progress.done.push(id),
+                    TaskStatus::Done(done) => {
+                        progress.degraded.extend(done.degraded.then(|| id.clone()));
+                        progress.done.push(id);
+                    }
                     TaskStatus::Failed(failure) => progress.failed.push((id, failure.clone())),
                     TaskStatus::Open => progress.remaining.push(id),
                 }

@@ -201,6 +201,9 @@ pub struct TaskDone {
     /// question that the node asks has expired.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub handled: bool,
+    /// Whether it is less than was asked for: the node's fallback, in place of a result that could not be had.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub degraded: bool,
     /// Whether it speaks to the graph outside: changes and targets are that one's, and the subgraph ends here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_parent: bool,

@@ -131,7 +131,7 @@ impl<'w, E> Walk<'w, E> {
             return Ok(());
         }
         // The fold holds the same one.
-        let TaskDone { task: _, attempt: _, changes, goto, handled: _, to_parent: _, cost: _ } = Arc::make_mut(done);
+        let TaskDone { task: _, attempt: _, changes, goto, handled: _, degraded: _, to_parent: _, cost: _ } = Arc::make_mut(done);
         self.changes(&path, changes)?;
         for target in goto.iter_mut().flatten() {
             match target {

@@ -124,10 +124,12 @@ impl Machine {
             _ if self.doubt(&task, &why, again, env)? => self.pause(&task.path, index),
             TaskEnd::Done { .. } if self.doubts_inside(&task) => self.pause(&task.path, index),
             TaskEnd::Done { changes, label, goto, to_parent } => {
-                let handled = self.handling(&task.path, index).is_some() || label == Some(EXPIRED);
+                let handler = self.handling(&task.path, index).is_some();
+                let degraded = handler && self.degrades(&task);
+                let handled = (handler && !degraded) || label == Some(EXPIRED);
                 let goto = label.map(|label| self.labelled(&task, label)).or(goto);
                 self.abandon_questions(&task, env)?;
-                self.finish(TaskDone { task, attempt, changes, goto, handled, to_parent, cost })
+                self.finish(TaskDone { task, attempt, changes, goto, handled, degraded, to_parent, cost })
             }
             TaskEnd::Failed { failure, result, .. } if then.delay.is_none() && then.asks => {
                 let question = violation(&task, &failure, result).ask(QuestionId((env.new_id)()), task.clone(), env.now);
@@ -144,6 +146,12 @@ impl Machine {
     /// What the node's error handler has to deal with, if it is at work.
     fn handling(&self, path: &Path, index: usize) -> Option<&Failure> {
         self.folded.scope(path)?.facts.tasks[index].handling.as_ref()
+    }
+
+    /// Whether what takes over for the node gives a value in its place.
+    fn degrades(&self, task: &TaskId) -> bool {
+        let shape = self.motion(&task.path).map(|motion| &motion.shape);
+        shape.and_then(|shape| Some(shape.nodes[shape.index(&task.node)?].policy.degrades)).unwrap_or_default()
     }
 
     /// The task has to wait for a person, and does nothing more in this run.

@@ -26,6 +26,8 @@ pub(crate) struct NodePolicy {
     pub(crate) rounds: u32,
     /// Whether an error handler takes over when the last attempt has failed.
     pub(crate) handled: bool,
+    /// Whether what takes over gives a value in the node's place, whose edges are taken.
+    pub(crate) degrades: bool,
     /// Whether it runs only when nothing else is due.
     pub(crate) deferred: bool,
 }

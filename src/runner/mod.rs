@@ -10,6 +10,7 @@ mod desk;
 mod driver;
 mod effect;
 mod error;
+mod fallback;
 mod handler;
 mod inbox;
 mod inside;
