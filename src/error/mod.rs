@@ -274,10 +274,12 @@ pub enum Origin {
     EffectArguments,
     /// The result breaks the rule of its node.
     Rule,
+    /// A resource that the node uses is not available.
+    Resource,
 }
 
 impl Origin {
-    const ALL: [Self; 15] = [
+    const ALL: [Self; 16] = [
         Self::Node,
         Self::Panic,
         Self::Timeout,
@@ -293,6 +295,7 @@ impl Origin {
         Self::Expired,
         Self::EffectArguments,
         Self::Rule,
+        Self::Resource,
     ];
 
     /// Where a failure came from that was recorded with that code.
@@ -315,6 +318,7 @@ impl Origin {
             Self::Expired => "question-expired",
             Self::EffectArguments => "effect-arguments",
             Self::Rule => "rule-broken",
+            Self::Resource => "resource-unavailable",
             Self::Node | Self::Panic | Self::Timeout => "node-failed",
         }
     }

@@ -10,7 +10,7 @@ use super::shape::{Compensates, Keeps, Shape};
 use crate::error::Failure;
 use crate::id::NodeName;
 use crate::log::Target;
-use crate::policy::{NodePolicy, Retry};
+use crate::policy::{NodePolicy, Retry, Uses};
 use crate::state::{State, Update};
 
 /// What a node takes besides the state.
@@ -218,6 +218,19 @@ impl<S> Node<S> {
         self
     }
 
+    /// Lets each attempt of the node use a [`Resource`](crate::Resource) of the runner: it waits for its turn, and while the resource's breaker is open. The
+    /// time-outs of an attempt count from there; the total time counts on.
+    pub fn uses(mut self, resource: impl Into<String>) -> Self {
+        self.policy.uses.push(Uses { resource: resource.into(), waits: true });
+        self
+    }
+
+    /// As [`uses`](Self::uses), but while the resource's breaker is open the node fails at once, without another attempt: for its error handler or its fallback.
+    pub fn uses_or_fails(mut self, resource: impl Into<String>) -> Self {
+        self.policy.uses.push(Uses { resource: resource.into(), waits: false });
+        self
+    }
+
     /// How many tasks of this node run at once, at least 1. The default is all that are due.
     pub fn concurrency(mut self, tasks: usize) -> Self {
         self.policy.concurrency = Some(tasks.max(1));
@@ -331,6 +344,16 @@ pub trait IntoNode<S: State, Args>: Sized {
     /// See [`Node::rounds`].
     fn rounds(self, rounds: u32) -> Node<S> {
         self.into_node().rounds(rounds)
+    }
+
+    /// See [`Node::uses`].
+    fn uses(self, resource: impl Into<String>) -> Node<S> {
+        self.into_node().uses(resource)
+    }
+
+    /// See [`Node::uses_or_fails`].
+    fn uses_or_fails(self, resource: impl Into<String>) -> Node<S> {
+        self.into_node().uses_or_fails(resource)
     }
 
     /// See [`Node::concurrency`].

@@ -142,6 +142,13 @@ impl Shape {
         own.or_else(|| self.subgraphs.values().find_map(|subgraph| subgraph.shape.lacks(is_there)))
     }
 
+    /// The resources that nodes use, here and in graphs inside, with the nodes.
+    pub(crate) fn uses(&self) -> Vec<(&str, &str)> {
+        let here =
+            self.nodes.iter().flat_map(|node| node.policy.uses.iter().map(|uses| (node.name.as_str(), uses.resource.as_str())));
+        here.chain(self.subgraphs.values().flat_map(|subgraph| subgraph.shape.uses())).collect()
+    }
+
     /// The names of the graphs inside, for errors.
     pub(crate) fn subgraph_names(&self) -> String {
         if self.subgraphs.is_empty() {

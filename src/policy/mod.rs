@@ -1,13 +1,24 @@
 //! What is retried, when, and for how long: plain data and decisions, without a clock.
 
+mod breaker;
 mod retry;
 
 use std::time::Duration;
 
+pub use breaker::Breaker;
+pub(crate) use breaker::{BreakerState, Call, Phase};
 pub use retry::Retry;
 
 /// The longest time that a policy may name. What is longer is a mistake, or means never.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// A resource that a node uses, by its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Uses {
+    pub(crate) resource: String,
+    /// Whether it waits while the resource's breaker is open; if not, the attempt fails then.
+    pub(crate) waits: bool,
+}
 
 /// What holds for the tasks of one node.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +31,8 @@ pub(crate) struct NodePolicy {
     pub(crate) idle: Option<Duration>,
     /// Longest time for all attempts together, with the delays between them.
     pub(crate) total: Option<Duration>,
+    /// The resources that it uses.
+    pub(crate) uses: Vec<Uses>,
     /// How many tasks of the node run at once.
     pub(crate) concurrency: Option<usize>,
     /// How often it is tried in all, when its results break a rule, before a person is asked; 0 if they are failures as any other.

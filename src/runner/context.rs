@@ -14,6 +14,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::dependency::Dependencies;
 use super::effect::Effect;
 use super::observer::Observer;
+use super::resource::Resources;
 use super::stream::{Announcer, Told};
 use super::subgraph::Runnables;
 use crate::clock::Clock;
@@ -52,6 +53,7 @@ pub(crate) struct Common {
     pub(crate) dependencies: Dependencies,
     /// The nodes of the outermost graph.
     pub(crate) root: Arc<Runnables>,
+    pub(crate) resources: Arc<Resources>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
 }
 

@@ -22,6 +22,7 @@ use super::handler::Startable;
 use super::keeper::Keeper;
 use super::observer::Observer;
 use super::outcome::Suspension;
+use super::resource::{Resources, enter_all};
 use super::rule::Checkable;
 use super::spans::Spans;
 use super::stop::{Stop, Stopped};
@@ -118,6 +119,7 @@ pub(crate) struct Driver {
     pub(crate) announcer: Announcer,
     pub(crate) spans: Spans,
     pub(crate) dependencies: Dependencies,
+    pub(crate) resources: Arc<Resources>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
     /// Nodes that took long in their first poll.
     pub(crate) heavy: HashSet<NodeName>,
@@ -224,6 +226,7 @@ impl Driver {
             clock: Arc::clone(&self.clock),
             dependencies: std::mem::take(&mut self.dependencies),
             root: Arc::clone(&self.runnables),
+            resources: Arc::clone(&self.resources),
             observer: self.observer.clone(),
         };
         (Arc::new(common), requests)
@@ -396,9 +399,13 @@ impl Driver {
         let run = async move {
             let runnable = &runnables.nodes[node];
             let NodePolicy { timeout: limit, idle, .. } = runnable.policy;
-            let left = attempt.start.until.map(|until| Duration::from_millis(until.ms_since(started)));
+            let uses = if handled { &[][..] } else { &runnable.policy.uses };
+            let turns = enter_all(&attempt.run.resources, uses, &*attempt.run.clock).await;
+            let left = attempt.start.until.map(|until| Duration::from_millis(until.ms_since(attempt.run.clock.now())));
             let times = Times { limit, idle, left };
-            let end = {
+            let end = if let Err(failure) = &turns {
+                TaskEnd::Failed { failure: failure.clone(), retry_after: None, timed_out: false, result: None }
+            } else {
                 let future = super::task::guarded_start(|| runnable.for_attempt(handled)(&state, payload, context));
                 let before =
                     runnable.rule.as_ref().filter(|_| !handled && !attempt.start.waived).map(|rule| (rule, state.clone()));
@@ -413,6 +420,7 @@ impl Driver {
                 }
             };
             let at = attempt.run.clock.now();
+            turns.into_iter().flatten().for_each(|turn| turn.report(&end, at));
             let cost = Cost { ms: at.ms_since(started), ..attempt.cost() };
             Happened::TaskEnded { place, end, cost, at }
         };

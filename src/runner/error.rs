@@ -30,7 +30,7 @@ use crate::store::{StoreError, ThreadStatus};
 /// | `edit-node`, `edit-changes`, `no-checkpoint`, `no-subgraph` | an edit, a fork or a look inside is refused | as it was |
 /// | `node-failed`, `update-refused`, `goto`, `no-parent`, `route`, `join-starved`, `merge-conflict`, `merge-function` | a run failed | can be resumed |
 /// | `step-limit` | the limit of steps is used up | can be resumed |
-/// | `dependency-missing`, `unknown-node`, `shut-down` | a node needs what was not handed in; a breakpoint at no node; the runner shuts down | as it was |
+/// | `dependency-missing`, `resource`, `unknown-node`, `shut-down` | a node needs what was not handed in, or uses a resource that is not declared or cannot work; a breakpoint at no node; the runner shuts down | as it was |
 /// | `no-secrets`, `secret-missing`, `secret-unknown`, `secret` | secret fields and nobody says what of them is stored; a value that is not there any more, of a field that is not there; one that cannot be sealed or opened | as it was stored |
 /// | `store`, `log-damaged`, `state-shape`, `other-graph`, `node-gone`, `value`, `crashed` | it cannot be stored, read or run | as it was stored |
 ///
@@ -122,6 +122,8 @@ enum Kind {
     NoStore { what: &'static str },
     #[error("node \"{node}\" needs a {what}; hand one in with `.provide(..)` on the runner or on the thread")]
     Missing { node: NodeName, what: &'static str },
+    #[error("{what}; thread \"{thread}\" is as it was")]
+    Resource { thread: ThreadName, what: String },
     #[error("a run cannot stop at \"{node}\": there is no such node; there are: {known}")]
     UnknownPause { node: NodeName, known: String },
     #[error("the runner shuts down and begins no more runs; thread \"{thread}\" is as it was")]
@@ -305,6 +307,10 @@ impl Error {
         Self::of(Kind::Missing { node: node.clone(), what })
     }
 
+    pub(crate) fn resource(thread: &ThreadName, what: String) -> Self {
+        Self::of(Kind::Resource { thread: thread.clone(), what })
+    }
+
     pub(crate) fn unknown_pause(node: &NodeName, known: String) -> Self {
         Self::of(Kind::UnknownPause { node: node.clone(), known })
     }
@@ -387,6 +393,7 @@ impl Error {
             Kind::Value(_) | Kind::State(_) => "value",
             Kind::NoStore { .. } => "no-store",
             Kind::Missing { .. } => "dependency-missing",
+            Kind::Resource { .. } => "resource",
             Kind::UnknownPause { .. } => "unknown-node",
             Kind::ShutDown { .. } => "shut-down",
             Kind::NoSecrets { .. } => "no-secrets",

@@ -22,6 +22,7 @@ mod open;
 mod options;
 mod outcome;
 mod perform;
+mod resource;
 mod rule;
 mod seal;
 mod secrets;
@@ -42,6 +43,7 @@ use crate::graph::{Graph, Shape};
 use crate::state::State;
 use crate::store::{Store, ThreadInfo, ThreadQuery};
 use dependency::Dependencies;
+use resource::Resources;
 use stop::Live;
 use subgraph::Runnables;
 
@@ -60,6 +62,7 @@ pub(crate) use life::{Lived, Pulse, apart, live};
 #[cfg(feature = "testing")]
 pub(crate) use observer::Observer;
 pub use outcome::{Checkpoint, Outcome, Suspension, ThreadState};
+pub use resource::{Resource, ResourceState};
 pub use secrets::{ForgetSecrets, SealSecrets, SecretPlace, Secrets, SecretsError};
 pub use stop::ShutDown;
 pub use stream::{Event, Events, Mode};
@@ -92,6 +95,7 @@ pub struct Runner<S> {
     pub(crate) inner: Arc<Inner<S>>,
     dependencies: Dependencies,
     secrets: Option<Arc<dyn Secrets>>,
+    resources: Arc<Resources>,
 }
 
 pub(crate) struct Inner<S> {
@@ -134,12 +138,13 @@ impl<S: State> Runner<S> {
     ) -> Self {
         let runnables = Arc::new(Runnables::of(&graph));
         let inner = Inner { graph, runnables, store, clock, live: Arc::default(), observer };
-        Self { inner: Arc::new(inner), dependencies: Dependencies::default(), secrets: None }
+        Self { inner: Arc::new(inner), dependencies: Dependencies::default(), secrets: None, resources: Arc::default() }
     }
 
     /// A handle to a thread. Nothing is read or written until it is used; a name that cannot be used is refused then.
     pub fn thread(&self, name: &str) -> Thread<S> {
-        let mut thread = Thread::new(Arc::clone(&self.inner), name, self.dependencies.clone());
+        let (inner, resources) = (Arc::clone(&self.inner), Arc::clone(&self.resources));
+        let mut thread = Thread::new(inner, name, self.dependencies.clone(), resources);
         thread.options.secrets.hook.clone_from(&self.secrets);
         thread
     }
@@ -207,7 +212,7 @@ impl<S: State> Runner<S> {
 impl<S> Clone for Runner<S> {
     fn clone(&self) -> Self {
         let (inner, dependencies) = (Arc::clone(&self.inner), self.dependencies.clone());
-        Self { inner, dependencies, secrets: self.secrets.clone() }
+        Self { inner, dependencies, secrets: self.secrets.clone(), resources: Arc::clone(&self.resources) }
     }
 }
 

@@ -16,6 +16,7 @@ use super::keeper::{Keeper, spawned_may_block};
 use super::open::Opened;
 use super::options::Options;
 use super::outcome::{Checkpoint, Outcome, Suspension, ThreadState};
+use super::resource::{self, Resources};
 use super::spans::{self, Spans};
 use super::stop::{Lease, NoLease, Stop, Stopped, Stopper};
 use super::stream::{Announcer, Events, Told};
@@ -38,19 +39,21 @@ pub struct Thread<S> {
     pub(super) name: Result<ThreadName, InvalidThreadName>,
     pub(super) options: Options,
     dependencies: Dependencies,
+    resources: Arc<Resources>,
 }
 
 impl<S> Clone for Thread<S> {
     fn clone(&self) -> Self {
-        let Self { inner, name, options, dependencies } = self;
+        let Self { inner, name, options, dependencies, resources } = self;
         let (inner, name) = (Arc::clone(inner), name.clone());
-        Self { inner, name, options: options.clone(), dependencies: dependencies.clone() }
+        let (dependencies, resources) = (dependencies.clone(), Arc::clone(resources));
+        Self { inner, name, options: options.clone(), dependencies, resources }
     }
 }
 
 impl<S: State> Thread<S> {
-    pub(super) fn new(inner: Arc<Inner<S>>, name: &str, dependencies: Dependencies) -> Self {
-        Self { inner, name: ThreadName::new(name), options: Options::default(), dependencies }
+    pub(super) fn new(inner: Arc<Inner<S>>, name: &str, dependencies: Dependencies, resources: Arc<Resources>) -> Self {
+        Self { inner, name: ThreadName::new(name), options: Options::default(), dependencies, resources }
     }
 
     /// Hands something in that nodes work with in runs through this handle: a client, a setting. It is never stored; see [`Dep`](crate::Dep). One that
@@ -246,6 +249,9 @@ impl<S: State> Thread<S> {
         if let Some((node, what)) = lacks {
             return Err(Error::missing(node, what));
         }
+        if let Some(what) = resource::missing(&self.resources, self.inner.shape().uses()) {
+            return Err(Error::resource(self.name()?, what));
+        }
         let pauses = self.options.pauses.iter().flat_map(|pauses| pauses.before.iter().chain(&pauses.after));
         if let Some(node) = pauses.into_iter().find(|node| self.inner.shape().index(node).is_none()) {
             return Err(Error::unknown_pause(node, self.inner.shape().node_names()));
@@ -298,6 +304,7 @@ impl<S: State> Thread<S> {
             announcer,
             spans: Spans::default(),
             dependencies: self.dependencies.clone(),
+            resources: Arc::clone(&self.resources),
             observer: self.inner.observer.clone(),
             heavy: HashSet::new(),
             calls: HashMap::new(),
