@@ -418,7 +418,7 @@ async fn rounds_and_verdicts_in_graphs_inside_survive_crashes() {
                 };
                 inside(work.verify(at_least_3).rounds(2), kind).build()
             };
-            let verdict = move |_: &Question| if approves { Approval::approve().into() } else { Approval::reject("more").into() };
+            let verdict = move |_: &Question| if approves { Approval::approve() } else { Approval::reject("more") };
             let test = crash_everywhere_in(World::new, graph, Work::update()).answer_with("violation", verdict);
             let test = test.thread(move |thread| thread.durability(durability)).after_each(move |world, state| {
                 assert_eq!(world.done(), ["pay"]);
@@ -447,9 +447,8 @@ async fn verdicts_survive_crashes() {
         };
         let test = crash_everywhere_in(World::new, graph, Work::update());
         let verdict = move || if verdict { Approval::approve() } else { Approval::reject("more") };
-        let test = test
-            .answer_with("violation", move |_: &Question| verdict().into())
-            .after_each(|world, _| assert_eq!(world.done(), ["pay"]));
+        let test =
+            test.answer_with("violation", move |_: &Question| verdict()).after_each(|world, _| assert_eq!(world.done(), ["pay"]));
         test.await.unwrap_or_else(|faults| panic!("{faults}"));
     }
 }
@@ -738,4 +737,82 @@ async fn fallbacks_fail_the_node_or_let_the_thread_go_on() {
         let test = test.after_each(|_, state| assert_eq!(state.log, ["without 0", "without 1", "last"]));
         test.await.unwrap_or_else(|faults| panic!("{faults}"));
     }
+}
+
+// ---- verdicts, and what else happens to a thread ----
+
+/// The attempt after an approval may fail as any other: the approval still holds for the result that was shown.
+#[tokio::test(start_paused = true)]
+async fn an_approval_outlives_failures_of_the_attempt_after_it() {
+    for retries in [2, 1] {
+        let (desk, world) = (Desk::new(), World::new());
+        let graph = || {
+            let world = world.clone();
+            let work = move || {
+                let nth = world.act("attempt");
+                async move { if nth == 2 { Err(NodeError::new("busy").transient()) } else { Ok(Work::update().n(1)) } }
+            };
+            one(work.verify(never).rounds(1).retry(Retry::transient(retries).first_delay(SECOND)))
+        };
+        let question = asked(desk.thread(graph()).run(Work::update()).await);
+        let mut outcome = desk.thread(graph()).answer(question, Approval::approve()).await;
+        if retries == 1 {
+            assert_eq!(outcome.expect_err("it has one attempt").code(), "node-failed");
+            outcome = desk.thread(graph()).resume().await;
+        }
+        assert_eq!((ended(outcome).n, world.done().len()), (1, 3));
+    }
+}
+
+/// An edit in the place of the node closes the question, and a late verdict is refused and changes nothing.
+#[tokio::test(start_paused = true)]
+async fn a_verdict_on_what_was_edited_away_is_refused() {
+    let (desk, world) = (Desk::new(), World::new());
+    let thread = desk.thread(one(model(&world).verify(never).rounds(1)));
+    let question = asked(thread.run(Work::update()).await);
+    thread.update(Work::update().n(7), Some("work")).await.expect("it is edited");
+    let error = thread.answer(question, Approval::approve()).await.expect_err("it is closed");
+    assert_eq!(error.code(), "question-closed", "{error}");
+    assert_eq!(ended(thread.resume().await).n, 7);
+    assert_eq!(world.done().len(), 1);
+}
+
+/// A fallback takes over when the rounds are used up, and counts as one wherever the process dies.
+#[tokio::test]
+async fn a_fallback_takes_over_after_the_last_round() {
+    for durability in [Durability::Step, Durability::Exit] {
+        let graph = |world: &World| {
+            let node = model(world).verify(never).rounds(2);
+            one(node.fallback(|_: &Work, failure| Work::update().push_log(format!("without: {failure}")))).build()
+        };
+        let test = crash_everywhere_in(World::new, graph, Work::update()).thread(move |thread| thread.durability(durability));
+        let test =
+            test.after_each(|_, state| assert_eq!((state.n, &*state.log), (0, &["without: 2 will not do".to_owned()][..])));
+        test.await.unwrap_or_else(|faults| panic!("{durability:?}: {faults}"));
+    }
+}
+
+/// Two tasks of one step ask a person each; what is said of one is nothing that is said of the other, in one call or in two.
+#[tokio::test(start_paused = true)]
+async fn verdicts_on_siblings_are_told_apart() {
+    let (desk, world) = (Desk::new(), World::new());
+    let graph = || {
+        let split = || async { Ok(Next::update(Work::update()).goto([Target::send("part", 1), Target::send("part", 2)])) };
+        let world = world.clone();
+        let part = move |n: i64, ctx: Context| {
+            let said = ctx.feedback().map_or("nothing".to_owned(), ToString::to_string);
+            world.act(format!("{n}: {said}"));
+            async move { Ok(Work::update().push_log(format!("{n} {said}"))) }
+        };
+        let rule =
+            |_: &Work, after: &Work| if after.log.iter().any(|line| line.ends_with("more")) { Ok(()) } else { Err("less") };
+        let part = part.verify(rule).rounds(1).concurrency(1);
+        let graph = Graph::<Work>::new("fan").node("split", split.leads_to(["part"])).node("part", part);
+        graph.edge(START, "split").edge("part", END)
+    };
+    let outcome = desk.thread(graph()).run(Work::update()).await.expect("both ask");
+    let ids: Vec<QuestionId> = outcome.questions().iter().map(|question| question.id).collect();
+    let _ = desk.thread(graph()).answer(ids[1], Approval::reject("more")).await.expect("one waits");
+    assert_eq!(ended(desk.thread(graph()).answer(ids[0], Approval::approve()).await).log, ["1 nothing", "2 more"]);
+    assert_eq!(world.done(), ["1: nothing", "2: nothing", "2: more", "1: nothing"]);
 }
