@@ -94,12 +94,14 @@ const ROUNDS: u32 = 3;
 impl<S: State> Node<S> {
     /// Holds the node to a rule over the state before it and the state with what it wrote. A result that breaks it is not taken: the node runs again and
     /// finds the rule's text in [`Context::feedback`](crate::Context::feedback), three times in all if [`rounds`](Self::rounds) says nothing else. Then the
-    /// node's error handler takes over, or a person is asked, who takes the result as it is ([`Approval::approve`](crate::Approval::approve)), or says what is
+    /// node's error handler takes over, or a person is asked, who takes the result as it is ([`Approval::approve`](crate::Approval::approve); the
+    /// node runs once more and finds what it did, and if it comes to another result that breaks the rule, the person is asked about that one), or says what is
     /// wrong with it ([`Approval::reject`](crate::Approval::reject)), which is the next feedback. Nothing passes in silence: a rule that panics fails the
     /// node.
     ///
     /// Effects of earlier rounds keep their results. A repeatable effect that comes with other [arguments](crate::Effect::arguments) in a later round is done
-    /// again: so a model sees the feedback, and what has not changed is not paid for again.
+    /// again, as an effect of its own with its own idempotency key: so a model sees the feedback, and what has not changed is not paid for again. Answers, and
+    /// results of graphs that the node called, stay what they are: a rule on a node that is a graph goes to a person with the same result each time.
     ///
     /// ```
     /// use ferrata::{Context, END, Graph, IntoNode, Runner, START, State, store::MemoryStore};
@@ -133,7 +135,8 @@ impl<S: State> Node<S> {
     }
 
     /// How often the node is tried in all, when its result breaks its rule or it fails with a [violation](crate::NodeError::violation), before its error handler
-    /// or a person gets it. At least 1. Without this and without a rule, a violation is a failure as any other.
+    /// or a person gets it. At least 1. Attempts that failed of something else are counted for themselves. A violation that the node itself fails with is no
+    /// result: a person cannot take it, only say what has to change. Without this and without a rule, a violation is a failure as any other.
     pub fn rounds(mut self, rounds: u32) -> Self {
         self.policy.rounds = rounds.max(1);
         self
@@ -142,12 +145,18 @@ impl<S: State> Node<S> {
     /// Lets another function take over when the last attempt has failed: what it returns is the node's result, and the edges of the node
     /// are not taken. It finds the failure in [`Context::failure`](crate::Context::failure). If it fails too, the run fails.
     pub fn on_error<Args>(mut self, handler: impl IntoNode<S, Args>) -> Self {
-        let handler = handler.into_node();
+        let mut handler = handler.into_node();
+        // Where the node takes a payload, the state is no payload for its handler either.
+        if let (Handler::Function { payload: Some(sent), .. }, Handler::Function { payload: takes @ None, .. }) =
+            (&self.handler, &mut handler.handler)
+        {
+            *takes = Some(*sent);
+        }
         self.on_error_leads_to = handler.leads_to;
         self.on_error_is_graph = handler.subgraph.is_some();
         self.needs.extend(handler.needs);
         self.on_error = Some(handler.handler);
-        self.policy.handled = true;
+        (self.policy.handled, self.policy.degrades) = (true, false);
         self
     }
 }
@@ -186,15 +195,16 @@ impl<S> Node<S> {
     }
 
     /// Longest time for one attempt without a sign of life: an effect that begins or ends, [`Context::mark`](crate::Context::mark),
-    /// [`emit`](crate::Context::emit) or [`heartbeat`](crate::Context::heartbeat). A silent attempt fails as one that timed out, after once to twice this time; one that shows life may take as
+    /// [`emit`](crate::Context::emit) or [`heartbeat`](crate::Context::heartbeat), also in a graph that it called. An effect that takes longer is silent. A silent attempt fails as one that timed out, after once to twice this time; one that shows life may take as
     /// long as [`timeout`](Self::timeout) allows. The default is none.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.policy.idle = Some(limit);
         self
     }
 
-    /// Longest time for all attempts of a task together, with the delays between them, counted from its first attempt and over restarts. When it is over,
-    /// or would be before the next attempt, the task fails for good; resuming the thread gives it all its time again. The default is none.
+    /// Longest time for all attempts of a task together, with the delays between them, counted from its first attempt and over restarts (of an attempt that a
+    /// restart cut off nothing is on record: it does not count). When it is over, or would be before the next attempt, the task fails for good; resuming the
+    /// thread gives it all its time again, and so does the answer of a person. What takes over for the node is not bound by it. The default is none.
     pub fn total_timeout(mut self, limit: Duration) -> Self {
         self.policy.total = Some(limit);
         self

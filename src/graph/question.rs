@@ -307,9 +307,13 @@ pub(super) fn approval_schema(edit: Option<Value>, bounds: Option<&Value>) -> Va
     Value::Object(schema)
 }
 
-/// JSON Schema of what is said of a result that breaks a rule.
-pub(crate) fn verdict_schema() -> Value {
-    approval_schema(None, None)
+/// JSON Schema of what is said of a result that breaks a rule. Where there is none, it cannot be taken as it is.
+pub(crate) fn verdict_schema(has_result: bool) -> Value {
+    let mut schema = approval_schema(None, None);
+    if !has_result && let Some(kinds) = schema["anyOf"].as_array_mut() {
+        kinds.remove(0);
+    }
+    schema
 }
 
 /// JSON Schema of the answer to an effect in doubt.

@@ -10,10 +10,10 @@ use uuid::Uuid;
 use super::compensation::{Compensable, Rollback};
 use super::journal::{self, EffectStatus, Journal, JournalEffect};
 use super::question::{OnExpiry, Question, QuestionKind};
-use super::record::{Answered, AttemptFailed, Expired, Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped};
+use super::record::{AttemptFailed, Expired, Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped};
 use super::scope::{Again, Scope, Task, TaskStatus};
 use super::terms::{EffectTerms, InDoubt};
-use crate::error::{Class, Failure};
+use crate::error::Class;
 use crate::id::{BranchId, EffectId, Path, Position, QuestionId, TaskId};
 use crate::state::{StateError, StateKind};
 
@@ -90,7 +90,7 @@ impl Facts {
         }
     }
 
-    fn journal(&mut self, task: &TaskId) -> &mut Journal {
+    pub(super) fn journal(&mut self, task: &TaskId) -> &mut Journal {
         self.journals.entry(task.clone()).or_default()
     }
 
@@ -143,7 +143,7 @@ impl Facts {
         Ok(())
     }
 
-    fn answer(&mut self, id: QuestionId, value: &Value) -> Result<Arc<Question>, FoldError> {
+    pub(super) fn answer(&mut self, id: QuestionId, value: &Value) -> Result<Arc<Question>, FoldError> {
         let question = self.close(id, "answered")?;
         match &question.kind {
             QuestionKind::Doubt(effect) => {
@@ -279,7 +279,7 @@ impl Folded {
                 } else {
                     task.status = TaskStatus::Failed(failed.failure.clone());
                 }
-                (task.attempts, task.spent) = (failed.attempt, failed.attempt);
+                (task.attempts, task.spent, task.rounds) = (failed.attempt, failed.attempt, 0);
             }
             Record::Asked(question) => facts.questions.push(Arc::clone(question)),
             Record::Answered(answered) => self.take_answer(answered)?,
@@ -321,32 +321,13 @@ impl Folded {
         task.attempts = failed.attempt;
         task.again = Some(Again { next_at: failed.next_at, began: failed.began });
         if failed.failure.class == Class::Violation {
+            task.rounds += 1;
             task.feedback.push(failed.failure.clone());
         }
         // What failed inside may be tried again too.
         let inside = self.inner.keys().filter(|path| self.works_for(path, &failed.task));
         for path in inside.cloned().collect::<Vec<_>>() {
             self.scope_mut(&path).into_iter().for_each(Scope::reopen);
-        }
-        Ok(())
-    }
-
-    fn take_answer(&mut self, answered: &Answered) -> Result<(), FoldError> {
-        let closed = self.facts.answer(answered.question, &answered.value)?;
-        if closed.kind == QuestionKind::Violation { self.judge(&closed.task, &answered.value) } else { Ok(()) }
-    }
-
-    /// What a person says of a result that breaks a rule.
-    fn judge(&mut self, task: &TaskId, verdict: &Value) -> Result<(), FoldError> {
-        let task = self.task_mut(task, "answered")?;
-        if verdict["verdict"] == "approve" {
-            // It runs once more as it did, and finds what it did.
-            task.waived = true;
-            task.feedback.pop();
-        } else {
-            let said = verdict["reason"].as_str().unwrap_or_default().to_owned();
-            task.feedback.push(Failure::said(said));
-            task.spent = task.attempts;
         }
         Ok(())
     }
@@ -479,7 +460,7 @@ impl Folded {
         }
     }
 
-    fn task_mut(&mut self, task: &TaskId, what: &'static str) -> Result<&mut Task, FoldError> {
+    pub(super) fn task_mut(&mut self, task: &TaskId, what: &'static str) -> Result<&mut Task, FoldError> {
         let misplaced = FoldError::Misplaced { position: self.facts.next, what };
         let Some((_, index)) = self.find(task) else { return Err(misplaced) };
         self.scope_mut(&task.path).map(|scope| &mut scope.facts.tasks[index]).ok_or(misplaced)

@@ -49,6 +49,9 @@ pub(crate) struct Journal {
     /// How far the node had come, by its own words.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) marks: Vec<(Arc<str>, Value)>,
+    /// What people said of results of a task that is on no record itself, and the fingerprints of these results.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) verdicts: Vec<(Value, Option<String>)>,
 }
 
 impl Journal {

@@ -28,6 +28,7 @@ mod squash;
 mod terms;
 mod texts;
 mod upgraded;
+mod verdict;
 
 #[doc = include_str!("../docs/format.md")]
 pub mod format {}

@@ -45,9 +45,20 @@ pub(crate) struct Task {
     /// What was wrong with its results that broke a rule, the last one last.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) feedback: Vec<Failure>,
-    /// Whether a person takes the result as it is.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub(crate) waived: bool,
+    /// How many of its results broke a rule since it failed for good or a person said something: the policy counts these for themselves.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(crate) rounds: u32,
+    /// How often a person has said something of its results.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub(crate) judged: u32,
+    /// The fingerprint of the result that a person takes as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) taken: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// See [`Task::again`].
@@ -67,7 +78,9 @@ impl Task {
             handling: None,
             again: None,
             feedback: Vec::new(),
-            waived: false,
+            rounds: 0,
+            judged: 0,
+            taken: None,
         }
     }
 

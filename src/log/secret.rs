@@ -104,7 +104,9 @@ impl<'w, E> Walk<'w, E> {
             written,
         } = facts;
         input.iter_mut().try_for_each(|changes| self.changes(path, changes))?;
-        for Task { due, status, attempts: _, spent: _, handling: _, again: _, feedback: _, waived: _ } in tasks {
+        for Task { due, status, attempts: _, spent: _, handling: _, again: _, feedback: _, rounds: _, judged: _, taken: _ } in
+            tasks
+        {
             self.due(path, due)?;
             match status {
                 TaskStatus::Done(done) => self.task_done(done)?,

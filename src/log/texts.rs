@@ -166,7 +166,7 @@ impl SecretTexts {
             self.blot_outcome(outcome);
         }
         let scopes = std::iter::once(graph).chain(inner.iter_mut().map(|(_, scope)| scope));
-        for Task { due: _, status, attempts: _, spent: _, handling, again: _, feedback, waived: _ } in
+        for Task { due: _, status, attempts: _, spent: _, handling, again: _, feedback, rounds: _, judged: _, taken: _ } in
             scopes.flat_map(|scope| &mut scope.facts.tasks)
         {
             feedback.iter_mut().for_each(|failure| self.blot_failure(failure));

@@ -101,6 +101,8 @@ impl Machine {
             let woken: Vec<usize> = (0..motion.tasks.len()).filter(|index| waited(&scope.task_id(*index))).collect();
             let Some(motion) = self.motion_mut(&path) else { continue };
             for index in woken {
+                // The time that a person took is not the node's.
+                motion.began.remove(&index);
                 match motion.tasks[index] {
                     Live::Idle | Live::Paused => {
                         motion.tasks[index] = Live::Idle;
@@ -171,7 +173,10 @@ fn reason(error: &ValidationError<'_>) -> String {
 
 /// What an approval takes, as JSON.
 fn approvals(schema: &Value) -> String {
-    let mut takes = r#"{"verdict": "approve"}, {"verdict": "reject", "reason": TEXT}"#.to_owned();
+    let mut takes = r#"{"verdict": "reject", "reason": TEXT}"#.to_owned();
+    if schema["anyOf"][0]["properties"]["verdict"]["const"] == "approve" {
+        takes.insert_str(0, r#"{"verdict": "approve"}, "#);
+    }
     if let Some(edit) = schema["anyOf"].get(2) {
         takes.push_str(&format!(r#", {{"verdict": "edit", "value": {}}}"#, edit["properties"]["value"]));
     }

@@ -90,8 +90,8 @@ pub(crate) struct Start {
     pub(crate) handling: Option<Failure>,
     /// What was wrong with the last result, if it broke a rule.
     pub(crate) feedback: Option<Failure>,
-    /// Whether a person takes the result as it is.
-    pub(crate) waived: bool,
+    /// The fingerprint of the result that a person takes as it is.
+    pub(crate) taken: Option<String>,
     /// What the idempotency keys of its effects are made from.
     pub(crate) thread_id: Uuid,
     /// How many steps the run may make in this graph after the current one.
@@ -363,7 +363,10 @@ impl Machine {
             let node = motion.shape.index(&task.node).filter(|_| is_open && !self.folded.waits(&task));
             // After a restart, what is left of the wait for the next attempt.
             let again = scope.facts.tasks[index].again.filter(|_| is_open && !motion.waited.contains(&index));
-            if let Some(ms) = again.map(|again| again.next_at.ms_since(env.now)).filter(|ms| *ms > 0) {
+            // A clock that was set back makes no wait longer than the policy does.
+            let longest = node.map_or(0, |node| motion.shape.nodes[node].policy.longest_wait_ms());
+            let left = again.map(|again| again.next_at.ms_since(env.now).min(longest));
+            if let Some(ms) = left.filter(|ms| *ms > 0) {
                 self.delay(path, index, ms);
                 continue;
             }
@@ -409,7 +412,7 @@ impl Machine {
             journal: facts.journals.get(&task).cloned().unwrap_or_default(),
             handling: due.handling.clone(),
             feedback: due.feedback.last().cloned(),
-            waived: due.waived,
+            taken: due.taken.clone(),
             thread_id: facts.id(),
             until: self.until(&task, index, env),
             steps_left: steps_max.saturating_sub(scope.facts.steps.saturating_add(1)),
@@ -431,8 +434,11 @@ impl Machine {
         self.commands.push(Command::Start(Box::new(start)));
     }
 
-    /// When the time for all attempts of a task is over that starts now.
+    /// When the time for all attempts of a task is over that starts now. What takes over for the node has time of its own.
     fn until(&self, task: &TaskId, index: usize, env: &Env<'_>) -> Option<Timestamp> {
+        if self.folded.scope(&task.path)?.facts.tasks[index].handling.is_some() {
+            return None;
+        }
         let shape = &self.motion(&task.path)?.shape;
         let total = shape.nodes[shape.index(&task.node)?].policy.total?;
         Some(self.began(task, index).unwrap_or(env.now).plus(total))

@@ -14,7 +14,7 @@ use crate::log::{
     TaskStatus,
 };
 use crate::policy::Retry;
-use crate::state::{Change, DEPTH_MAX, check, give_ids, is_within_depth};
+use crate::state::{Change, DEPTH_MAX, check, fingerprint, give_ids, is_within_depth};
 
 /// How an attempt ended.
 #[derive(Debug)]
@@ -52,12 +52,20 @@ fn violation(task: &TaskId, failure: &Failure, result: Option<Value>) -> Questio
         key: "violation".into(),
         occurrence: 0,
         kind: QuestionKind::Violation,
-        text: format!(
-            "The result of node \"{}\" breaks a rule: {failure}. Is it taken as it is, or what has to change?",
-            task.node
-        ),
-        show: Some(serde_json::json!({ "node": task.node, "violation": failure.to_string(), "result": result })),
-        schema: verdict_schema(),
+        text: match result {
+            Some(_) => format!(
+                "The result of node \"{}\" breaks a rule: {failure}. Is it taken as it is, or what has to change?",
+                task.node
+            ),
+            None => format!("Node \"{}\" has no result that keeps to its rules: {failure}. What has to change?", task.node),
+        },
+        schema: verdict_schema(result.is_some()),
+        show: Some(serde_json::json!({
+            "node": task.node,
+            "violation": failure.to_string(),
+            "fingerprint": result.as_ref().map(fingerprint),
+            "result": result,
+        })),
         assignee: None,
         deadline_ms: None,
         reminders_ms: Vec::new(),
@@ -136,6 +144,9 @@ impl Machine {
                 let began = self.began(&task, index);
                 let failed = AttemptFailed { task: task.clone(), attempt, failure, next_at: env.now, began, cost };
                 self.record(Record::AttemptFailed(Box::new(failed)))?;
+                if let Some((verdict, shown)) = self.folded.verdict(&task) {
+                    return self.folded.judge(&task, &verdict, shown);
+                }
                 self.record(Record::Asked(Arc::new(question)))?;
                 self.pause(&task.path, index)
             }
@@ -190,11 +201,19 @@ impl Machine {
             let TaskDone { task, attempt, cost, .. } = done;
             let (origin, message) = refused.unwrap_or_default();
             let failure = Failure { origin, class: Class::Deterministic, message, causes: Vec::new(), tried: false };
-            return self.record(Record::TaskFailed(Box::new(TaskFailed { task, attempt, failure, handled: false, cost })));
+            let handled = self.is_handled(&task);
+            return self.record(Record::TaskFailed(Box::new(TaskFailed { task, attempt, failure, handled, cost })));
         };
         let (thread, task) = (&self.thread, done.task.clone());
         give_ids(&shape.schema, &mut done.changes, || format!("{thread}:{task}"));
         self.record(Record::TaskDone(Arc::new(done)))
+    }
+
+    /// Whether an error handler takes over for a task that has failed: it has one, which is not what failed.
+    fn is_handled(&self, task: &TaskId) -> bool {
+        let first = self.folded.find(task).is_some_and(|(scope, index)| scope.facts.tasks[index].handling.is_none());
+        let shape = self.motion(&task.path).map(|motion| &motion.shape);
+        first && shape.and_then(|shape| Some(shape.nodes[shape.index(&task.node)?].policy.handled)).unwrap_or_default()
     }
 
     /// A node that says itself where to go keeps to what it declared; for one that speaks to the graph outside, the node there did.
@@ -238,7 +257,8 @@ impl Machine {
         env: &Env<'_>,
     ) -> AfterFailure {
         let Some(scope) = self.folded.scope(&task.path) else { return AfterFailure::default() };
-        let (first, spent) = (scope.facts.tasks[index].handling.is_none(), scope.facts.tasks[index].spent);
+        let known = &scope.facts.tasks[index];
+        let (first, spent) = (known.handling.is_none(), known.spent);
         let shape = self.motion(&task.path).map(|motion| &motion.shape);
         let policy = shape.and_then(|shape| Some(&shape.nodes[shape.index(&task.node)?].policy));
         let retries = policy.map(|policy| &policy.retries).filter(|_| first);
@@ -246,7 +266,13 @@ impl Machine {
         let rounds = policy.map_or(0, |policy| policy.rounds);
         let by_rounds = (failure.class == Class::Violation && rounds > 0 && first).then(|| Retry::violations(rounds));
         let retry = by_rounds.or_else(|| retries.into_iter().flatten().find(|retry| retry.is_for(failure.class)).copied());
-        let delay = retry.unwrap_or_default().next_delay(attempt - spent, failure.class, retry_after, (env.jitter)());
+        // Rounds are counted for themselves, and so are attempts that failed of something else.
+        let nth = match by_rounds {
+            Some(_) => known.rounds.saturating_add(1),
+            None if rounds > 0 && first => attempt.saturating_sub(spent).saturating_sub(known.rounds),
+            None => attempt - spent,
+        };
+        let delay = retry.unwrap_or_default().next_delay(nth, failure.class, retry_after, (env.jitter)());
         // What was tried again inside is not tried again here, and no attempt begins when the time for all of them is over.
         let began = self.began(task, index);
         let until = policy.and_then(|policy| policy.total).zip(began).map(|(total, began)| began.plus(total));
@@ -254,7 +280,8 @@ impl Machine {
         AfterFailure {
             delay: delay.filter(in_time).filter(|_| !failure.tried),
             handled,
-            is_again: attempt - spent > 1,
+            // What an error handler passes on was tried as often as what it got.
+            is_again: attempt - spent > 1 || known.handling.as_ref().is_some_and(|handling| handling.tried),
             asks: by_rounds.is_some() && !handled,
         }
     }

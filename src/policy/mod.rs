@@ -57,6 +57,12 @@ impl NodePolicy {
         self
     }
 
+    /// The longest wait for another attempt, in milliseconds.
+    pub(crate) fn longest_wait_ms(&self) -> u64 {
+        let longest = self.retries.iter().map(Retry::delay_longest).max().unwrap_or_default();
+        u64::try_from(longest.as_millis()).unwrap_or(u64::MAX)
+    }
+
     /// What is wrong with it.
     pub(crate) fn mistake(&self) -> Option<String> {
         if self.retries.iter().any(|retry| retry.attempts_max() == 0) {

@@ -103,6 +103,11 @@ impl Retry {
         self.first_delay.max(self.delay_max)
     }
 
+    /// No delay is longer.
+    pub(super) fn delay_longest(&self) -> Duration {
+        self.delay_max
+    }
+
     /// Whether it is for failures of that class.
     pub(crate) fn is_for(&self, class: Class) -> bool {
         self.classes.contains(class)

@@ -31,7 +31,6 @@ tokio::task_local! {
 }
 
 /// What a task wants done while it runs.
-#[derive(Debug)]
 pub(crate) enum Request {
     /// Something is to be recorded. The task goes on when the record is durable.
     Note {
@@ -41,7 +40,7 @@ pub(crate) enum Request {
         reply: oneshot::Sender<bool>,
     },
     /// A graph is to be run. The task goes on when it has come to an end.
-    Call { call: Call, reply: oneshot::Sender<CallOutcome> },
+    Call { call: Call, caller: Arc<Attempt>, reply: oneshot::Sender<CallOutcome> },
 }
 
 /// What all attempts of a run have in common.
@@ -61,6 +60,8 @@ pub(crate) struct Common {
 pub(crate) struct Attempt {
     pub(crate) run: Arc<Common>,
     pub(crate) start: Box<Start>,
+    /// Who called the graph that it is in.
+    outer: Option<Arc<Self>>,
     // A plain mutex: held for a few instructions, never across an await.
     control: Mutex<Control>,
 }
@@ -110,8 +111,8 @@ pub(crate) struct Pause {
 }
 
 impl Attempt {
-    pub(crate) fn new(run: Arc<Common>, start: Box<Start>) -> Self {
-        Self { run, start, control: Mutex::default() }
+    pub(crate) fn new(run: Arc<Common>, start: Box<Start>, outer: Option<Arc<Self>>) -> Self {
+        Self { run, start, outer, control: Mutex::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Control> {
@@ -138,10 +139,11 @@ impl Attempt {
         self.lock().cost
     }
 
-    /// The node gives a sign of life.
+    /// The node gives a sign of life, and with it whoever called the graph that it is in.
     pub(crate) fn beat(&self) {
         if self.run.root.has_idle_limits() {
             self.lock().beats += 1;
+            self.outer.iter().for_each(|outer| outer.beat());
         }
     }
 
@@ -196,9 +198,9 @@ impl Attempt {
     }
 
     /// Has a graph run, and waits for what comes of it; `None` if the attempt is over.
-    pub(crate) async fn call(&self, call: Call) -> Option<CallOutcome> {
+    pub(crate) async fn call(self: &Arc<Self>, call: Call) -> Option<CallOutcome> {
         let (reply, answer) = oneshot::channel();
-        self.run.requests.send(Request::Call { call, reply }).ok()?;
+        self.run.requests.send(Request::Call { call, caller: Arc::clone(self), reply }).ok()?;
         answer.await.ok()
     }
 }

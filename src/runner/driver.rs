@@ -124,7 +124,7 @@ pub(crate) struct Driver {
     /// Nodes that took long in their first poll.
     pub(crate) heavy: HashSet<NodeName>,
     /// Tasks that wait for a graph they called.
-    pub(crate) calls: HashMap<Path, oneshot::Sender<CallOutcome>>,
+    pub(crate) calls: HashMap<Path, (oneshot::Sender<CallOutcome>, Arc<Attempt>)>,
     /// The tasks of such graphs, in case nobody waits for them any more.
     pub(crate) inner_tasks: HashMap<Path, Vec<AbortHandle>>,
 }
@@ -247,7 +247,7 @@ impl Driver {
     fn forget(&mut self, path: &Path) -> Option<oneshot::Sender<CallOutcome>> {
         self.inner_tasks.remove(path).iter().flatten().for_each(AbortHandle::abort);
         self.spans.forget(path);
-        self.calls.remove(path)
+        self.calls.remove(path).map(|(reply, _)| reply)
     }
 
     /// Remembers the tasks of a called graph.
@@ -322,9 +322,9 @@ impl Driver {
                 let allowed = self.with_env(|machine, env| machine.note(&place, note, env))?;
                 Ok(Some(Waiter::Note(reply, allowed)))
             }
-            Request::Call { call, reply } => {
+            Request::Call { call, caller, reply } => {
                 match self.with_env(|machine, env| machine.call_starts(call, env))? {
-                    Ok(path) => _ = self.calls.insert(path, reply),
+                    Ok(path) => _ = self.calls.insert(path, (reply, caller)),
                     // Nothing was recorded that it would have to wait for.
                     Err(failure) => _ = reply.send(CallOutcome::Failed(failure)),
                 }
@@ -386,7 +386,9 @@ impl Driver {
         let span = self.spans.attempt(&start.task, start.attempt);
         let payload = start.payload.clone();
         self.observer.iter().for_each(|observer| observer.task_begins(&start.task));
-        let attempt = Arc::new(Attempt::new(Arc::clone(common), start));
+        let outer = self.calls.get(&place.path).map(|(_, caller)| Arc::clone(caller));
+        let attempt = Arc::new(Attempt::new(Arc::clone(common), start, outer));
+        attempt.beat();
         let context = Context { attempt: Arc::clone(&attempt) };
         let runnables = self.runnables.at(&place.path).unwrap_or(&self.runnables).clone();
         let scope = self.machine.folded().scope(&place.path).expect("a graph with a task to start is at work");
@@ -406,16 +408,21 @@ impl Driver {
             let end = if let Err(failure) = &turns {
                 TaskEnd::Failed { failure: failure.clone(), retry_after: None, timed_out: false, result: None }
             } else {
-                let future = super::task::guarded_start(|| runnable.for_attempt(handled)(&state, payload, context));
-                let before =
-                    runnable.rule.as_ref().filter(|_| !handled && !attempt.start.waived).map(|rule| (rule, state.clone()));
+                let future = match left {
+                    Some(Duration::ZERO) => Err(super::task::too_late()),
+                    _ => super::task::guarded_start(|| runnable.for_attempt(handled)(&state, payload, context)),
+                };
+                let before = runnable.rule.as_ref().filter(|_| !handled).map(|rule| (rule, state.clone()));
                 drop(state);
                 let end = match future {
                     Ok(future) => super::task::run(future, &attempt, times, runnables.classifiers()).await,
                     Err(end) => end,
                 };
                 match before {
-                    Some((rule, before)) => super::rule::verified(end, rule, before),
+                    Some((rule, before)) => {
+                        let origin = format!("{}:{}", attempt.run.thread, attempt.start.task);
+                        super::rule::verified(end, rule, before, &origin, attempt.start.taken.as_deref())
+                    }
                     None => end,
                 }
             };

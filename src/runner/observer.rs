@@ -24,10 +24,12 @@ pub(crate) trait Observer: Send + Sync + fmt::Debug {
 
 impl Attempt {
     pub(crate) fn effect_begins(&self, effect: &EffectId, idempotency_key: &str, repeatable: bool) -> bool {
+        self.beat();
         self.run.observer.as_ref().is_none_or(|observer| observer.effect_begins(effect, idempotency_key, repeatable))
     }
 
     pub(crate) fn effect_ended<T: Serialize>(&self, effect: &EffectId, result: &Result<T, NodeError>) -> bool {
+        self.beat();
         self.run.observer.as_ref().is_none_or(|observer| {
             // What cannot be stored was performed all the same.
             let result = result.as_ref().ok().map(|value| to_value(value).unwrap_or_default());

@@ -22,7 +22,10 @@ struct Performing<'f, T> {
     in_flight: InFlight,
 }
 
-pub(super) async fn perform<T: Serialize + DeserializeOwned>(mut effect: Effect<'_, T>, id: EffectId) -> Result<T, NodeError> {
+pub(super) async fn perform<T: Serialize + DeserializeOwned>(
+    mut effect: Effect<'_, T>,
+    mut id: EffectId,
+) -> Result<T, NodeError> {
     if let Some(refused) = effect.refused.take() {
         return Err(refused);
     }
@@ -40,12 +43,12 @@ pub(super) async fn perform<T: Serialize + DeserializeOwned>(mut effect: Effect<
     if let Some((then, now)) = known.and_then(|known| known.terms.arguments.as_ref()).zip(effect.terms.arguments.as_ref())
         && then.fingerprint != now.fingerprint
     {
-        // A later round asks again with what was wrong in the last one.
-        if effect.repeatable && start.feedback.is_some() {
-            known = None;
-        } else {
+        if !effect.repeatable || start.feedback.is_none() {
             return Err(NodeError::other_arguments(&id, &then.shown, &now.shown));
         }
+        // A later round asks again with what was wrong in the last one: that is an effect of its own, with a key of its own.
+        id.key = format!("{} {}", id.key, now.fingerprint).into();
+        known = start.journal.effect(&id.key, id.occurrence);
     }
     let status = known.map(|known| known.status.clone());
     let recorded = match &status {
@@ -140,7 +143,9 @@ impl<T: Serialize + DeserializeOwned> Performing<'_, T> {
         let Some(check) = &self.effect.check else { return Ok(Performed::Unknown) };
         tracing::debug!("it is not known whether it was performed; its check is asked");
         let name = self.id.key.clone();
-        match Context::without_questions(check(key)).await {
+        let attempt = &self.effect.attempt;
+        let found = Context::without_questions(check(key)).await;
+        match found.map_err(|error| error.classified(attempt.run.root.classifiers_at(&attempt.start.place.path))) {
             Ok(Performed::No) => {
                 let failure = NodeError::new("its check found that it was not performed").failure();
                 self.not_performed(failure).await;

@@ -8,10 +8,10 @@ use serde_json::{Map, Value};
 use crate::error::{Class, Failure, Origin};
 use crate::graph::Rule;
 use crate::machine::TaskEnd;
-use crate::state::{Change, Schema, State, StateCell, panic_text};
+use crate::state::{Change, Schema, State, StateCell, fingerprint, give_ids, panic_text};
 
 /// A rule over the states before and after a node, whatever their type.
-pub(crate) type Checkable = Arc<dyn Fn(StateCell, &[Change]) -> Result<(), Broken> + Send + Sync>;
+pub(crate) type Checkable = Arc<dyn Fn(StateCell, &[Change], &str) -> Result<(), Broken> + Send + Sync>;
 
 /// How a result breaks a rule.
 pub(crate) struct Broken {
@@ -25,10 +25,11 @@ pub(crate) struct Broken {
 /// Makes a rule checkable, so that the loop need not know the state's type.
 pub(crate) fn checkable<S: State>(rule: Rule<S>, schema: &Arc<Schema>) -> Checkable {
     let schema = Arc::clone(schema);
-    Arc::new(move |before, changes| {
-        let mut after = before.clone();
+    Arc::new(move |before, changes, origin| {
+        let (mut after, mut changes) = (before.clone(), changes.to_vec());
+        give_ids(&schema, &mut changes, || origin.to_owned());
         // What cannot be written is told when it is merged.
-        if after.write(&schema, changes).is_err() {
+        if after.write(&schema, &changes).is_err() {
             return Ok(());
         }
         let (before, after) = (before.view::<S>(), after.view::<S>());
@@ -46,9 +47,13 @@ pub(crate) fn checkable<S: State>(rule: Rule<S>, schema: &Arc<Schema>) -> Checka
 }
 
 /// The end of an attempt, which is a failure if the result breaks the rule.
-pub(crate) fn verified(end: TaskEnd, rule: &Checkable, before: StateCell) -> TaskEnd {
+/// `origin`: what messages get their ids from. `taken`: the fingerprint of the result that a person has seen and takes as it is.
+pub(crate) fn verified(end: TaskEnd, rule: &Checkable, before: StateCell, origin: &str, taken: Option<&str>) -> TaskEnd {
     let TaskEnd::Done { changes, .. } = &end else { return end };
-    let Err(Broken { text, panicked, shown }) = rule(before, changes) else { return end };
+    let Err(Broken { text, panicked, shown }) = rule(before, changes, origin) else { return end };
+    if !panicked && taken.is_some_and(|taken| fingerprint(&shown) == taken) {
+        return end;
+    }
     let (origin, class) = if panicked { (Origin::Panic, Class::Deterministic) } else { (Origin::Rule, Class::Violation) };
     let failure = Failure { origin, class, message: text, causes: Vec::new(), tried: false };
     TaskEnd::Failed { failure, retry_after: None, timed_out: false, result: Some(shown) }

@@ -51,6 +51,11 @@ impl Runnables {
         &self.shape.classifiers
     }
 
+    /// Those of the graph that runs at `path`.
+    pub(crate) fn classifiers_at(self: &Arc<Self>, path: &Path) -> &[ClassOf] {
+        self.at(path).map_or(&[], |runnables| runnables.classifiers())
+    }
+
     /// Whether the graph declares something of that name that compensates effects.
     pub(crate) fn compensates(&self, name: &NodeName) -> bool {
         self.shape.index(name).is_some_and(|node| self.shape.nodes[node].compensates.is_some())

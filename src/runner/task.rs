@@ -48,10 +48,10 @@ pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, times: Times
                 failed(&error.deterministic(), Origin::Update)
             }
         },
-        Ended::Returned(Err(error)) => {
-            let error = error.classified(class_of);
-            TaskEnd::Failed { failure: error.failure(), retry_after: error.delay(), timed_out: false, result: None }
-        }
+        Ended::Returned(Err(error)) => match catch_unwind(AssertUnwindSafe(|| error.classified(class_of))) {
+            Ok(error) => TaskEnd::Failed { failure: error.failure(), retry_after: error.delay(), timed_out: false, result: None },
+            Err(panic) => panicked(&panic_text(&*panic)),
+        },
         Ended::Paused(Pause { questions, doubts, .. }) => TaskEnd::Paused { questions, doubts },
         Ended::Panicked(text) => panicked(&text),
     }
@@ -104,7 +104,7 @@ async fn in_time(run: impl Future<Output = Ended>, attempt: &Attempt, times: Tim
             ended = run.as_mut() => return Ok(ended),
             limit = over.as_mut() => return Err(match limit {
                 limit if times.limit == Some(limit) => format!("it took longer than its {} ms", limit.as_millis()),
-                _ => "the time for all of its attempts is over".to_owned(),
+                _ => TOO_LATE.to_owned(),
             }),
             idle = after(idle) => if attempt.beats() == beats {
                 return Err(format!("it gave no sign of life for {} ms", idle.as_millis()));
@@ -118,6 +118,13 @@ async fn after(time: Option<Duration>) -> Duration {
     let Some(time) = time else { return std::future::pending().await };
     tokio::time::sleep(time).await;
     time
+}
+
+const TOO_LATE: &str = "the time for all of its attempts is over";
+
+/// The end of an attempt for which there was no time left.
+pub(crate) fn too_late() -> TaskEnd {
+    timed_out(TOO_LATE.to_owned())
 }
 
 fn timed_out(message: String) -> TaskEnd {
