@@ -250,3 +250,30 @@ async fn what_the_newer_records_of_a_copy_refer_to_stays_when_the_older_ones_go(
     assert!(verified.is_sound(), "{verified:?}");
     assert!(!files(&path).contains_key(&blake3::hash(&serde_json::to_vec(&page("old ")).expect("JSON")).to_hex().to_string()));
 }
+
+/// The deepest value that is allowed, in lists and maps by turns, with something large at its bottom and on its way.
+#[tokio::test]
+async fn a_large_value_may_be_as_deep_as_any_other() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let store = dir.path().join("store.redb");
+    let mut deep = json!(page("deep"));
+    for level in 1..100 {
+        deep = match level % 3 {
+            0 => Value::Array(vec![deep]),
+            1 => Value::Object([("key".to_owned(), deep)].into_iter().collect()),
+            _ if level % 20 == 2 => {
+                Value::Object([("a".to_owned(), deep), ("b".to_owned(), json!(page("wide")))].into_iter().collect())
+            }
+            _ => Value::Object([("key".to_owned(), deep)].into_iter().collect()),
+        };
+    }
+    {
+        let runner = library(RedbStore::open(&store).expect("it opens"));
+        runner.thread("t").run(Book::update().any(deep.clone())).await.expect("it runs").done().expect("it ends");
+        let deeper = Value::Array(vec![Value::Array(vec![deep.clone()])]);
+        runner.thread("t").run(Book::update().any(deeper)).await.expect_err("it is too deep");
+    }
+    let runner = library(RedbStore::open(&store).expect("it opens"));
+    assert!(runner.thread("t").state().await.expect("it comes back").values.any == deep, "as it was");
+    assert!(runner.verify().await.expect("it is read").faults.is_empty());
+}
