@@ -209,7 +209,7 @@ impl<S> Node<S> {
         self
     }
 
-    /// Lets the node say itself where to go, with [`Next::goto`]: to one or more of these. It has no edges then.
+    /// Lets the node say itself where to go, with [`Next::goto`](crate::Next::goto): to one or more of these. It has no edges then.
     pub fn leads_to<N: Into<NodeName>>(mut self, nodes: impl IntoIterator<Item = N>) -> Self {
         self.leads_to = nodes.into_iter().map(Into::into).collect();
         self

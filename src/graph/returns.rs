@@ -39,7 +39,7 @@ impl<S: State> IntoReturn<S> for Update {
     }
 }
 
-/// What a node returns that says itself where to go: an update and targets, which [`Node::leads_to`] declares.
+/// What a node returns that says itself where to go: an update and targets, which [`Node::leads_to`](crate::Node::leads_to) declares.
 ///
 /// ```
 /// use ferrata::{END, Graph, IntoNode, Next, Runner, START, State, Target, View, store::MemoryStore};
@@ -73,7 +73,7 @@ impl Next {
     }
 
     /// Speaks to the graph outside, from a node of a subgraph: the update is of that graph's state, the targets are nodes of it, which the
-    /// subgraph's node declares with [`Node::leads_to`]. The subgraph ends with the step, without a result of its own, and the step is not merged.
+    /// subgraph's node declares with [`Node::leads_to`](crate::Node::leads_to). The subgraph ends with the step, without a result of its own, and the step is not merged.
     ///
     /// In the outermost graph the node fails, with the code `no-parent`.
     pub fn to_parent(update: impl Into<Update>) -> Self {
