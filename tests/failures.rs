@@ -5,59 +5,19 @@
 //!
 //! Time is tokio's paused one, and a clock that follows it: nothing waits really.
 
+mod support {
+    pub(crate) mod tokio_clock;
+    pub(crate) mod work;
+}
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use ferrata::clock::{Clock, ManualClock, Timestamp};
 use ferrata::log::Record;
-use ferrata::store::MemoryStore;
-use ferrata::{
-    Class, Context, END, Error, Graph, GraphBuilder, IntoNode, Node, NodeError, Outcome, Retry, Runner, START, State, Suspension,
-    Thread,
-};
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-use tokio::time::Instant;
-use uuid::Uuid;
-
-#[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug, PartialEq)]
-struct Work {
-    #[state(append)]
-    log: Vec<String>,
-}
-
-/// A clock that shows the time that tokio believes in.
-#[derive(Clone, Debug)]
-struct TokioClock {
-    begun: Instant,
-    ids: ManualClock,
-}
-
-impl TokioClock {
-    fn new() -> Self {
-        Self { begun: tokio_now(), ids: ManualClock::default() }
-    }
-}
-
-#[allow(clippy::disallowed_methods, reason = "tokio's paused time is the clock of these tests")]
-fn tokio_now() -> Instant {
-    Instant::now()
-}
-
-impl Clock for TokioClock {
-    fn now(&self) -> Timestamp {
-        Timestamp(u64::try_from(tokio_now().duration_since(self.begun).as_millis()).expect("short"))
-    }
-    fn new_id(&self) -> Uuid {
-        self.ids.new_id()
-    }
-    fn jitter(&self) -> f64 {
-        0.0
-    }
-}
-
-const SECOND: Duration = Duration::from_secs(1);
+use ferrata::{Class, Context, Error, IntoNode, Node, NodeError, Outcome, Retry, Suspension, Thread};
+use support::tokio_clock::tokio_now;
+use support::work::{Desk, SECOND, Work, WorkUpdate, one};
 
 /// A node that fails in this class so many times, and counts.
 fn fails(class: Class, times: u32, tries: &Arc<AtomicU32>) -> Node<Work> {
@@ -76,30 +36,9 @@ fn fails(class: Class, times: u32, tries: &Arc<AtomicU32>) -> Node<Work> {
     node.into_node()
 }
 
-fn one(node: Node<Work>) -> GraphBuilder<Work> {
-    Graph::<Work>::new("one").node("work", node).edge(START, "work").edge("work", END)
-}
-
-struct Desk {
-    store: Arc<MemoryStore>,
-    clock: TokioClock,
-}
-
-impl Desk {
-    fn new() -> Self {
-        Self { store: Arc::new(MemoryStore::new()), clock: TokioClock::new() }
-    }
-
-    /// As another process would open it.
-    fn thread(&self, graph: GraphBuilder<Work>) -> Thread<Work> {
-        let graph = graph.build().expect("the graph is right");
-        Runner::with_clock(graph, Arc::clone(&self.store), self.clock.clone()).thread("t")
-    }
-
-    async fn attempts(&self, thread: &Thread<Work>) -> usize {
-        let log = thread.log().await.expect("the log");
-        log.iter().filter(|e| matches!(e.record, Record::AttemptFailed(_) | Record::TaskFailed(_) | Record::TaskDone(_))).count()
-    }
+async fn attempts(thread: &Thread<Work>) -> usize {
+    let log = thread.log().await.expect("the log");
+    log.iter().filter(|e| matches!(e.record, Record::AttemptFailed(_) | Record::TaskFailed(_) | Record::TaskDone(_))).count()
 }
 
 const CLASSES: [Class; 5] = [Class::Transient, Class::Deterministic, Class::Violation, Class::Terminal, Class::Unclassified];
@@ -136,7 +75,7 @@ async fn each_class_is_tried_as_its_policy_says_and_a_restart_goes_on_counting()
                 let error = result.expect_err("it fails each time");
                 assert_eq!(error.node_failure().expect("a node").1.class, class, "{case}");
                 assert_eq!(tries.load(Ordering::SeqCst), expected, "{case}");
-                assert_eq!(desk.attempts(&thread).await, expected as usize, "{case}");
+                assert_eq!(attempts(&thread).await, expected as usize, "{case}");
             }
         }
     }

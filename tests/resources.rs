@@ -5,19 +5,22 @@
 //!
 //! The service is a mock in this process, and time is tokio's paused one: two thousand requests at five a second take no time here.
 
+mod support {
+    pub(crate) mod tokio_clock;
+}
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ferrata::clock::{Clock, ManualClock, Timestamp};
 use ferrata::store::MemoryStore;
 use ferrata::{
     Breaker, Context, END, Graph, GraphBuilder, IntoNode, NodeError, Outcome, Resource, Retry, Runner, START, State, Suspension,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use support::tokio_clock::{TokioClock, tokio_now};
 use tokio::time::Instant;
-use uuid::Uuid;
 
 #[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug, PartialEq)]
 struct Job {
@@ -30,39 +33,12 @@ struct Job {
 
 const SECOND: Duration = Duration::from_secs(1);
 
-#[allow(clippy::disallowed_methods, reason = "tokio's paused time is the clock of these tests")]
-fn tokio_now() -> Instant {
-    Instant::now()
-}
-
-/// A clock that shows the time that tokio believes in, and jitter that differs each time.
-#[derive(Clone, Debug)]
-struct TokioClock {
-    begun: Instant,
-    ids: ManualClock,
-}
-
-impl TokioClock {
-    fn new() -> Self {
-        Self { begun: tokio_now(), ids: ManualClock::default() }
-    }
-}
-
-impl Clock for TokioClock {
-    fn now(&self) -> Timestamp {
-        Timestamp(u64::try_from(tokio_now().duration_since(self.begun).as_millis()).expect("short"))
-    }
-    fn new_id(&self) -> Uuid {
-        self.ids.new_id()
-    }
-    fn jitter(&self) -> f64 {
-        // Spread over 0 to 1, and the same in each run of the test.
-        (self.new_id().as_u128() % 97) as f64 / 97.0
-    }
-}
-
 fn runner(graph: GraphBuilder<Job>) -> Runner<Job> {
-    Runner::with_clock(graph.build().expect("the graph is right"), MemoryStore::new(), TokioClock::new())
+    Runner::with_clock(
+        graph.build().expect("the graph is right"),
+        MemoryStore::new(),
+        TokioClock { is_jittery: true, ..TokioClock::new() },
+    )
 }
 
 /// A service that takes five requests a second, refuses the others, and bans who has been refused fifty times.

@@ -77,16 +77,16 @@ pub struct Cost {
     /// Wall time in milliseconds.
     pub ms: u64,
     /// Tokens sent to models.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub input_tokens: u64,
     /// Tokens written by models.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub output_tokens: u64,
 }
 
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
-fn is_zero(count: &u64) -> bool {
-    *count == 0
+/// What is left out when it says nothing.
+pub(super) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// What a checkpoint comes from.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::parts::is_default;
 use crate::clock::Timestamp;
 use crate::id::{EffectId, QuestionId, TaskId};
 
@@ -87,10 +88,6 @@ impl Question {
     pub fn is_overdue(&self, now: Timestamp) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)
     }
-}
-
-fn is_default(on_expiry: &OnExpiry) -> bool {
-    *on_expiry == OnExpiry::default()
 }
 
 /// A question before it is asked: what a node or a question node says.

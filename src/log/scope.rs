@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::fold::FoldError;
 use super::lacks::{SecretFields, is_lost};
-use super::parts::{Arrival, Due, Source, TaskRef};
+use super::parts::{Arrival, Due, Source, TaskRef, is_default};
 use super::record::{Input, Stepped, TaskDone};
 use crate::clock::Timestamp;
 use crate::error::Failure;
@@ -46,19 +46,14 @@ pub(crate) struct Task {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) feedback: Vec<Failure>,
     /// How many of its results broke a rule since it failed for good or a person said something: the policy counts these for themselves.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) rounds: u32,
     /// How often a person has said something of its results.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) judged: u32,
     /// The fingerprint of the result that a person takes as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) taken: Option<String>,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
-fn is_none(count: &u32) -> bool {
-    *count == 0
 }
 
 /// See [`Task::again`].

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::parts::is_default;
 use crate::error::shortened;
 use crate::id::NodeName;
 use crate::state::fingerprint;
@@ -42,7 +43,7 @@ pub struct EffectTerms {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arguments: Option<Arguments>,
     /// What is done if it is not known whether it was performed.
-    #[serde(default, skip_serializing_if = "is_ask")]
+    #[serde(default, skip_serializing_if = "is_default")]
     pub in_doubt: InDoubt,
     /// How it is undone or reconciled, if it can be.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -56,11 +57,6 @@ pub struct Compensation {
     pub by: NodeName,
     /// What the effect gave it to work with.
     pub given: Value,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
-fn is_ask(in_doubt: &InDoubt) -> bool {
-    *in_doubt == InDoubt::Ask
 }
 
 impl EffectTerms {
