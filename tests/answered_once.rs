@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use ferrata::log::Record;
 use ferrata::store::{MemoryStore, RedbStore, Store};
@@ -111,6 +112,11 @@ async fn so_it_is_on_disk() {
     contend_over(Arc::new(RedbStore::open(dir.path().join("store.redb")).expect("a store")), 100).await;
 }
 
+/// An answer that reaches nobody would let a test wait for ever.
+async fn soon(test: impl Future<Output = ()>) {
+    tokio::time::timeout(Duration::from_secs(60), test).await.expect("it comes to an end");
+}
+
 /// One branch asks, the other one works until it is let go.
 fn two_branches(gate: &Arc<Notify>) -> Graph<Case> {
     let gate = Arc::clone(gate);
@@ -139,6 +145,10 @@ fn two_branches(gate: &Arc<Notify>) -> Graph<Case> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_answer_does_not_wait_for_a_branch_that_works_on() {
+    soon(answer_beside_a_branch()).await;
+}
+
+async fn answer_beside_a_branch() {
     let gate = Arc::new(Notify::new());
     let store = Arc::new(MemoryStore::new());
     let [runner, other] = [0, 1].map(|_| Runner::new(two_branches(&gate), Arc::clone(&store)));
@@ -171,6 +181,10 @@ async fn an_answer_does_not_wait_for_a_branch_that_works_on() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_the_run_ends_with_is_told_to_who_answered_whatever_it_is() {
+    soon(answer_runs_that_end_badly()).await;
+}
+
+async fn answer_runs_that_end_badly() {
     let fail = || async { Err::<CaseUpdate, _>(ferrata::NodeError::new("it broke")) };
     let ask = |ctx: Context| async move { Ok(Case::update().push_log(ctx.ask("name", Ask::<String>::new("Who?")).await?)) };
     let gate = Arc::new(Notify::new());
