@@ -93,7 +93,7 @@ pub use id::{
     BranchId, EffectId, Frame, InvalidThreadName, NodeName, Path, Position, QuestionId, RunId, StepNumber, TaskId, ThreadName,
 };
 pub use log::{Durability, OnExpiry, Progress, Question, QuestionKind, Target};
-pub use policy::{Breaker, Retry};
+pub use policy::{Breaker, Guard, Retry};
 pub use runner::{
     Checked, Checkpoint, Context, Dep, Effect, Error, Event, Events, ForgetSecrets, FromTask, Inbox, InboxItem, Inside, Keep,
     Mode, Outcome, PastEffect, Performed, Resource, ResourceState, Runner, SealSecrets, SecretPlace, Secrets, SecretsError,

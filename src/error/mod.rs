@@ -276,10 +276,12 @@ pub enum Origin {
     Rule,
     /// A resource that the node uses is not available.
     Resource,
+    /// It goes in circles, and its guard or a person stopped it.
+    Guard,
 }
 
 impl Origin {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 17] = [
         Self::Node,
         Self::Panic,
         Self::Timeout,
@@ -296,6 +298,7 @@ impl Origin {
         Self::EffectArguments,
         Self::Rule,
         Self::Resource,
+        Self::Guard,
     ];
 
     /// Where a failure came from that was recorded with that code.
@@ -319,6 +322,7 @@ impl Origin {
             Self::EffectArguments => "effect-arguments",
             Self::Rule => "rule-broken",
             Self::Resource => "resource-unavailable",
+            Self::Guard => "guarded",
             Self::Node | Self::Panic | Self::Timeout => "node-failed",
         }
     }

@@ -39,6 +39,9 @@ pub(crate) fn mermaid<S>(plan: &Plan<S>) -> String {
             let _ = writeln!(text, "    {} -.-> {}", id(plan, node.name.as_str()), id(plan, to.as_str()));
         }
     }
+    for way in plan.other_ways() {
+        let _ = writeln!(text, "    {} -. guard .-> {}", id(plan, way.from.as_str()), id(plan, way.to.as_str()));
+    }
     for route in &plan.routes {
         for to in &route.to {
             let arrow = if route.sends.is_some() { "-. each .->" } else { "-.->" };

@@ -2,6 +2,7 @@
 
 mod defaults;
 mod draw;
+mod guard;
 mod lint;
 mod node;
 mod past;
@@ -28,6 +29,7 @@ use crate::log::Target;
 use crate::policy::NodePolicy;
 use crate::state::{Schema, State, StateKind, StateObject, StaticState, to_value};
 
+pub(crate) use guard::GuardShape;
 pub(crate) use node::{Handler, Rule, Subgraph};
 pub use node::{IntoNode, Need, Node, PayloadType};
 use past::DeclaredPast;
@@ -36,7 +38,7 @@ pub(crate) use plan::{APPROVED, EXPIRED, REJECTED};
 use plan::{DeclaredEdge, DeclaredJoin, DeclaredNode, DeclaredRoute, EdgeKind, Plan};
 pub use plan::{END, START, Starved};
 pub use question::{Answer, Approval, Ask, Asking, Verdict};
-pub(crate) use question::{doubt_schema, verdict_schema};
+pub(crate) use question::{circle_schema, doubt_schema, verdict_schema};
 pub(crate) use question_node::QuestionNode;
 pub use returns::{IntoReturn, Next, NodeReturn};
 pub use route::Route;
@@ -177,6 +179,7 @@ impl<S: State> GraphBuilder<S> {
             compensates_on_failure: false,
             defaults: NodePolicy::default(),
             classifiers: Vec::new(),
+            phases: Vec::new(),
         };
         Self { plan, schema, state: PhantomData }
     }
@@ -456,6 +459,7 @@ fn shape_of<S: State>(plan: &Plan<S>, schema: Schema, subgraphs: &BTreeMap<Arc<s
         compensates_on_failure: plan.compensates_on_failure,
         unguarded,
         classifiers: plan.classifiers.clone(),
+        guards: plan.guards(),
         subgraphs,
         kind,
     }

@@ -9,7 +9,7 @@ use super::question_node::QuestionNode;
 use super::shape::{Compensates, Keeps, Shape};
 use crate::error::Failure;
 use crate::id::NodeName;
-use crate::policy::{NodePolicy, Retry, Uses};
+use crate::policy::{Guard, NodePolicy, Retry, Uses};
 use crate::state::{State, Update};
 
 /// What a node takes besides the state.
@@ -353,6 +353,11 @@ pub trait IntoNode<S: State, Args>: Sized {
     /// See [`Node::rounds`].
     fn rounds(self, rounds: u32) -> Node<S> {
         self.into_node().rounds(rounds)
+    }
+
+    /// See [`Node::guard`].
+    fn guard(self, guard: Guard) -> Node<S> {
+        self.into_node().guard(guard)
     }
 
     /// See [`Node::uses`].

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::id::NodeName;
 
+use super::guard::Phase;
 use super::node::{Node, PayloadType, Subgraph};
 use super::past::DeclaredPast;
 use super::shape::RouteFn;
@@ -97,6 +98,7 @@ pub(crate) struct Plan<S> {
     /// What holds for nodes that say nothing themselves.
     pub(crate) defaults: NodePolicy,
     pub(crate) classifiers: Vec<ClassOf>,
+    pub(crate) phases: Vec<Phase>,
 }
 
 /// Nodes before and after which a run stops.
@@ -122,8 +124,15 @@ impl<S> Plan<S> {
         nodes.chain(self.callable.iter().map(|(key, subgraph)| (&**key, subgraph)))
     }
 
-    /// All edges as (from, to, always taken, passes an approval).
+    /// All edges as (from, to, always taken, passes an approval), and the ways that guards lead to.
     pub(crate) fn lines(&self) -> Vec<Line<'_>> {
+        let mut lines = self.own_lines();
+        lines.extend(self.other_ways());
+        lines
+    }
+
+    /// The edges, and where nodes themselves go.
+    pub(super) fn own_lines(&self) -> Vec<Line<'_>> {
         let mut lines = Vec::new();
         for edge in &self.edges {
             let certain = edge.kind == EdgeKind::Always && !self.can_expire(&edge.from);

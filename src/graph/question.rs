@@ -316,6 +316,11 @@ pub(crate) fn verdict_schema(has_result: bool) -> Value {
     schema
 }
 
+/// JSON Schema of what is said of a node that goes in circles: it goes on, with or without a word for it, or it does not.
+pub(crate) fn circle_schema() -> Value {
+    approval_schema(Some(json!({"type": "string"})), None)
+}
+
 /// JSON Schema of the answer to an effect in doubt.
 pub(crate) fn doubt_schema() -> Value {
     json!({"type": "object", "required": ["performed"], "additionalProperties": false,

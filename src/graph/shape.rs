@@ -4,6 +4,7 @@ use std::any::TypeId;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use super::guard::GuardShape;
 use super::node::Need;
 use super::plan::{Pauses, Starved};
 use crate::error::ClassOf;
@@ -88,6 +89,7 @@ pub(crate) struct Shape {
     /// Irreversible nodes that need no approval, with the reasons, those of the graphs inside among them.
     pub(crate) unguarded: BTreeMap<String, String>,
     pub(crate) classifiers: Vec<ClassOf>,
+    pub(crate) guards: Vec<GuardShape>,
     /// The graphs inside it, by the name of their node or the key they are called by.
     pub(crate) subgraphs: BTreeMap<Arc<str>, SubgraphShape>,
     /// How its state is made, and those of the graphs inside it.

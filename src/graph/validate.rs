@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 
 use super::defaults::policies;
+use super::guard::guards;
 use super::node::Handler;
 use super::plan::{APPROVED, END, EXPIRED, EdgeKind, Plan, REJECTED, START, TakeKind};
 use super::shape::Keeps;
@@ -60,6 +61,7 @@ pub(crate) fn check<S>(plan: &Plan<S>, schema: &Schema) -> Result<(), BuildError
     let mut mistakes = names(plan);
     mistakes.extend(subgraphs(plan));
     mistakes.extend(edge_ends(plan));
+    mistakes.extend(guards(plan));
     if mistakes.is_empty() {
         mistakes.extend(entry(plan));
         mistakes.extend(two_ways_on(plan));

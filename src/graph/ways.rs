@@ -14,7 +14,7 @@ use crate::id::NodeName;
 pub(super) fn ways<S>(plan: &Plan<S>) -> Vec<Mistake> {
     let mut mistakes = Vec::new();
     let lines = plan.lines();
-    let reached = reachable(&lines);
+    let (own, reached) = (plan.own_lines(), reachable(&lines));
     for node in &plan.nodes {
         let name = &node.name;
         if node.node.compensates.is_some() {
@@ -34,7 +34,7 @@ pub(super) fn ways<S>(plan: &Plan<S>) -> Vec<Mistake> {
         }
         // What an approval misses is told elsewhere.
         let approval = matches!(&node.node.handler, Handler::Question(question) if question.is_approval);
-        if !lines.iter().any(|line| line.from == name) && !approval {
+        if !own.iter().any(|line| line.from == name) && !approval {
             let what = format!("\"{name}\" leads nowhere");
             mistakes.push(Mistake::new(
                 "dead-end",
@@ -74,8 +74,15 @@ pub(super) fn starving_joins<S>(plan: &Plan<S>) -> Vec<Mistake> {
     for join in plan.joins.iter().filter(|join| join.from.len() > 1 && join.starved.is_none()) {
         let handled =
             |source: &NodeName| plan.node(source).is_some_and(|node| node.node.on_error.is_some() && !node.node.policy.degrades);
-        if let Some(source) = join.from.iter().find(|source| handled(source) || plan.can_expire(source)) {
-            let instead = if handled(source) { "an error handler, which takes" } else { "`expired` edges, which take" };
+        let other_ways = plan.other_ways();
+        let rerouted = |source: &NodeName| other_ways.iter().any(|line| line.from == source);
+        let by_itself = |source: &&NodeName| handled(source) || plan.can_expire(source) || rerouted(source);
+        if let Some(source) = join.from.iter().find(by_itself) {
+            let instead = match (handled(source), rerouted(source)) {
+                (true, _) => "an error handler, which takes",
+                (false, true) => "a guard, whose other way takes",
+                (false, false) => "`expired` edges, which take",
+            };
             let what = format!(
                 "the join before \"{}\" can wait for ever: \"{source}\" has {instead} the place of its edges",
                 shown(&join.to)

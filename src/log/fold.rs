@@ -155,7 +155,7 @@ impl Facts {
                     self.set_effect(effect, None);
                 }
             }
-            QuestionKind::Violation => {}
+            QuestionKind::Violation | QuestionKind::Guard(_) => {}
             QuestionKind::Approval | QuestionKind::Free => {
                 let journal = self.journal(&question.task);
                 journal.answers.push((question.key.clone(), question.occurrence, value.clone()));
@@ -207,7 +207,7 @@ impl Folded {
         if questions.is_empty() {
             return false;
         }
-        if questions.iter().any(|question| question.task == *task) {
+        if questions.iter().any(|question| question.stops(task)) {
             return true;
         }
         let mut asked = questions.iter().filter(|question| self.works_for(&question.task.path, task)).peekable();
@@ -420,6 +420,7 @@ impl Folded {
     /// What comes next. The second half of a `stepped`.
     pub(crate) fn schedule(&mut self, stepped: &Stepped) -> Result<(), FoldError> {
         let (path, step, position) = (&stepped.path, stepped.step, self.facts.next);
+        let rounds = self.rounds_of(path, &stepped.merged);
         if !self.facts.journals.is_empty() {
             let settled = |task: &TaskId| (task.path == *path && task.step <= step) || task.path.is_settled(path, step);
             self.facts.journals.retain(|task, _| !settled(task));
@@ -430,7 +431,9 @@ impl Folded {
             let settled: Vec<Path> = inside.filter(|inner| inner.is_settled(path, step)).cloned().collect();
             settled.iter().for_each(|inner| _ = self.inner.remove(inner));
         }
-        self.begun(path, "stepped")?.schedule(stepped, position);
+        let scope = self.begun(path, "stepped")?;
+        scope.count(rounds, stepped);
+        scope.schedule(stepped, position);
         let steps = stepped.squashed.as_ref().map_or(u64::from(!stepped.merged.is_empty()), |s| s.steps);
         self.facts.steps_total += steps;
         if path.is_root() {

@@ -21,6 +21,7 @@ mod progress;
 mod question;
 mod record;
 mod report;
+mod rounds;
 mod scope;
 mod secret;
 mod snapshot;
@@ -51,10 +52,11 @@ pub use progress::Progress;
 pub(crate) use question::QuestionSpec;
 pub use question::{OnExpiry, Question, QuestionKind};
 pub use record::{
-    Answered, AttemptFailed, CloseReason, Closed, Entry, Expired, Fault, Forked, Input, Opened, Record, RunEnded, RunOutcome,
-    RunStarted, Squashed, Stepped, TaskDone, TaskFailed,
+    Answered, AttemptFailed, CloseReason, Closed, Entry, Expired, Fault, Forked, Input, Opened, Record, Rerouted, RunEnded,
+    RunOutcome, RunStarted, Squashed, Stepped, TaskDone, TaskFailed,
 };
 pub use report::{NodeCost, Report};
+pub use rounds::{Repeated, Rounds};
 pub(crate) use scope::{Scope, TaskStatus, Written};
 pub(crate) use secret::Walk;
 pub use snapshot::Snapshot;

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::parts::is_default;
 use crate::clock::Timestamp;
-use crate::id::{EffectId, QuestionId, TaskId};
+use crate::id::{EffectId, NodeName, QuestionId, TaskId};
 
 /// What an open question is about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -22,6 +22,8 @@ pub enum QuestionKind {
     Doubt(EffectId),
     /// What becomes of a result that breaks a rule: it is taken as it is, or tried again with what the person says.
     Violation,
+    /// Whether these nodes, which go in circles, go on.
+    Guard(Vec<NodeName>),
 }
 
 /// What becomes of a question whose deadline has passed without an answer. To expire is never to be refused: the log has a record of its own for it.
@@ -82,6 +84,12 @@ impl Question {
     /// Whether it asks if an effect was performed.
     pub fn is_doubt(&self) -> bool {
         matches!(self.kind, QuestionKind::Doubt(_))
+    }
+
+    /// Whether a task cannot begin a round before it is answered: the task that asked, and those of nodes that its guard stops.
+    pub(crate) fn stops(&self, task: &TaskId) -> bool {
+        let is_guarded = |nodes: &[NodeName]| self.task.path == task.path && nodes.contains(&task.node);
+        self.task == *task || matches!(&self.kind, QuestionKind::Guard(nodes) if is_guarded(nodes))
     }
 
     /// Whether its deadline has passed at that time: it can no longer be answered, and expires when the thread is continued.

@@ -10,6 +10,7 @@ use uuid::Uuid;
 use super::effect::{Compensating, EffectDone, EffectDoubted, EffectFailed, EffectStarted, Marked};
 use super::parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
 use super::question::{OnExpiry, Question};
+use super::rounds::Rounds;
 use super::scope::Written;
 use super::upgraded::{InnerSchema, Upgraded};
 use crate::clock::Timestamp;
@@ -204,6 +205,9 @@ pub struct TaskDone {
     /// Whether it is less than was asked for: the node's fallback, in place of a result that could not be had.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub degraded: bool,
+    /// What the node says that failed, and that it went on without.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
     /// Whether it speaks to the graph outside: changes and targets are that one's, and the subgraph ends here.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub to_parent: bool,
@@ -331,6 +335,12 @@ pub struct Stepped {
     /// Deferred nodes that run when nothing else is due.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deferred: Vec<NodeName>,
+    /// Nodes in whose place a guard let others be due.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rerouted: Vec<Rerouted>,
+    /// Nodes whose rounds are counted from 0 again: their phase was left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub anew: Vec<NodeName>,
     /// The steps that this one stands for, if a run was stored as one checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub squashed: Option<Squashed>,
@@ -348,6 +358,22 @@ pub struct Squashed {
     pub steps: u64,
     /// The nodes that ran in the last one.
     pub last: Vec<NodeName>,
+    /// The rounds of the graph's nodes after it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rounds: BTreeMap<NodeName, Rounds>,
+}
+
+/// A node in whose place another one is due: it goes in circles.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rerouted {
+    /// The node.
+    pub node: NodeName,
+    /// What is due in its place.
+    pub to: NodeName,
+    /// Why.
+    pub why: String,
+    /// The nodes whose rounds are counted from 0 again.
+    pub anew: Vec<NodeName>,
 }
 
 /// How a run ended.

@@ -1,6 +1,7 @@
 //! One graph at work, as its records tell: the outermost one of a thread, or one inside a task.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -9,8 +10,9 @@ use super::fold::FoldError;
 use super::lacks::{SecretFields, is_lost};
 use super::parts::{Arrival, Due, Source, TaskRef, is_default};
 use super::record::{Input, Stepped, TaskDone};
+use super::rounds::{Round, Rounds};
 use crate::clock::Timestamp;
-use crate::error::Failure;
+use crate::error::{Failure, Origin};
 use crate::id::{BranchId, NodeName, Path, Position, StepNumber, TaskId};
 use crate::state::{AnyState, Change, FieldName, Op, Rule, StateCell, StateError, StateKind, resolve};
 
@@ -54,6 +56,12 @@ pub(crate) struct Task {
     /// The fingerprint of the result that a person takes as it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) taken: Option<String>,
+    /// Why a person does not let it go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refused: Option<String>,
+    /// Whether it has one more round, whatever its guard says.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) once: bool,
 }
 
 /// See [`Task::again`].
@@ -76,6 +84,8 @@ impl Task {
             rounds: 0,
             judged: 0,
             taken: None,
+            refused: None,
+            once: false,
         }
     }
 
@@ -114,6 +124,9 @@ pub(crate) struct ScopeFacts {
     /// The nodes that ran last, or that an edit stood for.
     #[serde(default)]
     pub(crate) last: Vec<NodeName>,
+    /// What repeats at its nodes.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) rounds: BTreeMap<NodeName, Rounds>,
     /// Steps made in the current run.
     pub(crate) steps: u64,
     /// The highest step for which an effect was recorded that was given up: no later task may have its identity.
@@ -207,6 +220,12 @@ impl Scope {
         (facts.tasks.get(index)?.due.node == *node).then_some(index)
     }
 
+    /// Place of the merged task that is the n-th. Mostly all tasks of the step are merged, in their order.
+    pub(super) fn place_of_merged(&self, nth: usize, task: &TaskRef) -> Option<usize> {
+        let is_here = self.facts.tasks.get(nth).is_some_and(|t| t.due.node == task.node && self.send_of(nth) == task.send);
+        if is_here { Some(nth) } else { self.place_of(&task.node, task.send) }
+    }
+
     /// The number that the next checkpoint will get.
     pub(crate) fn step_due(&self) -> StepNumber {
         let next = self.facts.head.map_or(StepNumber(-1), |head| head.step.next());
@@ -225,12 +244,20 @@ impl Scope {
 
     /// A run begins, or the graph is called again after a failure: what failed may be tried again.
     pub(super) fn reopen(&mut self) {
+        let mut rounds: BTreeMap<NodeName, Round> = BTreeMap::new();
         for task in &mut self.facts.tasks {
-            if matches!(task.status, TaskStatus::Failed(_)) {
+            if let TaskStatus::Failed(failure) = &task.status {
+                let refused = task.refused.take().is_some();
+                match failure.origin {
+                    // It did not run.
+                    Origin::Guard => task.once = !refused,
+                    _ => rounds.entry(task.due.node.clone()).or_default().failed(failure),
+                }
                 task.status = TaskStatus::Open;
                 (task.handling, task.again) = (None, None);
             }
         }
+        self.add_rounds(rounds);
     }
 
     /// Forgets the results of tasks that will never be merged.
@@ -257,10 +284,7 @@ impl Scope {
             self.apply_unless(&input, resolved)?;
         }
         for (place, task) in merged.iter().enumerate() {
-            // Mostly all tasks of the step are merged, in their order.
-            let is_here =
-                self.facts.tasks.get(place).is_some_and(|t| t.due.node == task.node && self.send_of(place) == task.send);
-            let place = if is_here { Some(place) } else { self.place_of(&task.node, task.send) };
+            let place = self.place_of_merged(place, task);
             let done = place.and_then(|place| self.facts.tasks[place].result()).cloned();
             let Some(done) = done.filter(|done| !done.to_parent) else {
                 return Err(FoldError::Misplaced { position, what: "stepped" });

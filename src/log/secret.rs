@@ -48,6 +48,8 @@ impl<'w, E> Walk<'w, E> {
                     resolved,
                     arrivals: _,
                     deferred: _,
+                    rerouted: _,
+                    anew: _,
                     squashed: _,
                     written,
                     due,
@@ -99,14 +101,27 @@ impl<'w, E> Walk<'w, E> {
             arrivals: _,
             deferred: _,
             last: _,
+            rounds: _,
             steps: _,
             floor: _,
             written,
         } = facts;
         input.iter_mut().try_for_each(|changes| self.changes(path, changes))?;
-        for Task { due, status, attempts: _, spent: _, handling: _, again: _, feedback: _, rounds: _, judged: _, taken: _ } in
-            tasks
-        {
+        for task in tasks {
+            let Task {
+                due,
+                status,
+                attempts: _,
+                spent: _,
+                handling: _,
+                again: _,
+                feedback: _,
+                rounds: _,
+                judged: _,
+                taken: _,
+                refused: _,
+                once: _,
+            } = task;
             self.due(path, due)?;
             match status {
                 TaskStatus::Done(done) => self.task_done(done)?,
@@ -133,7 +148,8 @@ impl<'w, E> Walk<'w, E> {
             return Ok(());
         }
         // The fold holds the same one.
-        let TaskDone { task: _, attempt: _, changes, goto, handled: _, degraded: _, to_parent: _, cost: _ } = Arc::make_mut(done);
+        let TaskDone { task: _, attempt: _, changes, goto, handled: _, degraded: _, failures: _, to_parent: _, cost: _ } =
+            Arc::make_mut(done);
         self.changes(&path, changes)?;
         for target in goto.iter_mut().flatten() {
             match target {

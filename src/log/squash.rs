@@ -54,7 +54,8 @@ pub(crate) fn squash(kept: Vec<Record>, folded: &Folded) -> Vec<Record> {
             Record::Stepped(stepped) if place == step => {
                 let ran = stepped.merged.iter().map(|task| task.node.clone()).collect();
                 let resolved = scope.applied.clone().unwrap_or_default();
-                let (squashed, written) = (Some(Squashed { steps, last: ran }), scope.facts.written.clone());
+                let (squashed, written) =
+                    (Some(Squashed { steps, last: ran, rounds: scope.facts.rounds.clone() }), scope.facts.written.clone());
                 records.push(Record::Stepped(Box::new(Stepped { merged: Vec::new(), resolved, squashed, written, ..*stepped })));
             }
             record if place >= step => records.push(record),

@@ -1,5 +1,6 @@
 //! Texts for people in records and snapshots: errors and questions, which may quote a secret value.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::Value;
@@ -7,11 +8,13 @@ use serde_json::Value;
 use super::effect::{Compensating, Doubt, EffectDoubted, EffectFailed};
 use super::fold::{Facts, Folded, RunHead};
 use super::question::Question;
-use super::record::{AttemptFailed, Fault, Record, RunEnded, RunOutcome, TaskFailed};
+use super::record::{AttemptFailed, Fault, Record, RunEnded, RunOutcome, TaskDone, TaskFailed};
+use super::rounds::Rounds;
 use super::scope::{Task, TaskStatus};
 use super::snapshot::Snapshot;
 use super::terms::EffectTerms;
 use crate::error::Failure;
+use crate::id::NodeName;
 
 /// A shorter text is found in too much that has nothing to do with it.
 const SECRET_BYTES_MIN: usize = 8;
@@ -118,6 +121,10 @@ impl SecretTexts {
                 self.blot_failure(failure);
             }
             Record::Asked(question) => self.blot_question(question),
+            Record::TaskDone(done) => self.blot_done(done),
+            Record::Stepped(stepped) => {
+                stepped.squashed.iter_mut().for_each(|squashed| self.blot_rounds(&mut squashed.rounds));
+            }
             Record::EffectStarted(started) => self.blot_terms(&mut started.terms),
             Record::EffectDone(done) => done.terms.iter_mut().for_each(|terms| self.blot_terms(terms)),
             Record::EffectFailed(failed) => {
@@ -143,12 +150,10 @@ impl SecretTexts {
             Record::Opened(_)
             | Record::RunStarted(_)
             | Record::Input(_)
-            | Record::TaskDone(_)
             | Record::Answered(_)
             | Record::Closed(_)
             | Record::Expired(_)
             | Record::Marked(_)
-            | Record::Stepped(_)
             | Record::Upgraded(_)
             | Record::Forked(_) => {}
         }
@@ -166,21 +171,62 @@ impl SecretTexts {
             self.blot_outcome(outcome);
         }
         let scopes = std::iter::once(graph).chain(inner.iter_mut().map(|(_, scope)| scope));
-        for Task { due: _, status, attempts: _, spent: _, handling, again: _, feedback, rounds: _, judged: _, taken: _ } in
-            scopes.flat_map(|scope| &mut scope.facts.tasks)
-        {
-            feedback.iter_mut().for_each(|failure| self.blot_failure(failure));
-            handling.iter_mut().for_each(|failure| self.blot_failure(failure));
-            match status {
-                TaskStatus::Failed(failure) => self.blot_failure(failure),
-                TaskStatus::Open | TaskStatus::Done(_) => {}
-            }
+        for facts in scopes.map(|scope| &mut scope.facts) {
+            self.blot_rounds(&mut facts.rounds);
+            facts.tasks.iter_mut().for_each(|task| self.blot_task(task));
+        }
+    }
+
+    /// What a node told of, and went on without.
+    fn blot_done(&self, done: &mut Arc<TaskDone>) {
+        if !done.failures.is_empty() {
+            Arc::make_mut(done).failures.iter_mut().for_each(|failure| self.blot_failure(failure));
+        }
+    }
+
+    fn blot_rounds(&self, rounds: &mut BTreeMap<NodeName, Rounds>) {
+        for Rounds { rounds: _, failures, actions, tried, rerouted: _ } in rounds.values_mut() {
+            failures.iter_mut().chain(actions).for_each(|repeated| self.blot(&mut repeated.shown));
+            tried.iter_mut().for_each(|tried| self.blot(tried));
+        }
+    }
+
+    fn blot_task(&self, task: &mut Task) {
+        let Task {
+            due: _,
+            status,
+            attempts: _,
+            spent: _,
+            handling,
+            again: _,
+            feedback,
+            rounds: _,
+            judged: _,
+            taken: _,
+            refused,
+            once: _,
+        } = task;
+        refused.iter_mut().for_each(|refused| self.blot(refused));
+        feedback.iter_mut().for_each(|failure| self.blot_failure(failure));
+        handling.iter_mut().for_each(|failure| self.blot_failure(failure));
+        match status {
+            TaskStatus::Failed(failure) => self.blot_failure(failure),
+            TaskStatus::Done(done) => self.blot_done(done),
+            TaskStatus::Open => {}
         }
     }
 }
 
 /// Whether a record says something to people.
 pub(crate) fn tells(record: &Record) -> bool {
+    match record {
+        Record::TaskDone(done) => !done.failures.is_empty(),
+        Record::Stepped(stepped) => stepped.squashed.as_ref().is_some_and(|squashed| !squashed.rounds.is_empty()),
+        record => is_text(record),
+    }
+}
+
+fn is_text(record: &Record) -> bool {
     matches!(
         record,
         Record::AttemptFailed(_)

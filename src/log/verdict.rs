@@ -1,26 +1,28 @@
-//! What people say of results that break a rule.
+//! What people say of results that break a rule, and of nodes that go in circles.
 
 use serde_json::Value;
 
 use super::fold::{FoldError, Folded};
 use super::question::QuestionKind;
 use super::record::Answered;
+use super::scope::{Task, TaskStatus};
 use crate::error::Failure;
-use crate::id::TaskId;
+use crate::id::{NodeName, TaskId};
 
 impl Folded {
     pub(super) fn take_answer(&mut self, answered: &Answered) -> Result<(), FoldError> {
         let closed = self.facts.answer(answered.question, &answered.value)?;
-        if closed.kind == QuestionKind::Violation {
-            let shown = closed.show.as_ref().and_then(|show| show["fingerprint"].as_str()).map(str::to_owned);
-            if self.find(&closed.task).is_some() {
-                self.judge(&closed.task, &answered.value, shown)?;
-            } else {
+        let shown = closed.show.as_ref().and_then(|show| show["fingerprint"].as_str()).map(str::to_owned);
+        match &closed.kind {
+            QuestionKind::Violation | QuestionKind::Guard(_) if self.find(&closed.task).is_none() => {
                 // Of a graph whose steps are not stored: it counts when the task comes to that again.
                 self.facts.journal(&closed.task).verdicts.push((answered.value.clone(), shown));
+                Ok(())
             }
+            QuestionKind::Violation => self.judge(&closed.task, &answered.value, shown),
+            QuestionKind::Guard(nodes) => self.let_go_on(&closed.task, nodes, &answered.value),
+            QuestionKind::Approval | QuestionKind::Free | QuestionKind::Doubt(_) => Ok(()),
         }
-        Ok(())
     }
 
     /// What a person said of the result that a task has now, when it came to that in an earlier run whose steps were not stored.
@@ -28,6 +30,26 @@ impl Folded {
         let (scope, index) = self.find(task)?;
         let judged = usize::try_from(scope.facts.tasks[index].judged).ok()?;
         self.facts.journals.get(task)?.verdicts.get(judged).cloned()
+    }
+
+    /// What a person says of a task that goes in circles, together with these nodes.
+    pub(crate) fn let_go_on(&mut self, task: &TaskId, nodes: &[NodeName], verdict: &Value) -> Result<(), FoldError> {
+        self.task_mut(task, "answered")?.judged += 1;
+        let Some(scope) = self.scope_mut(&task.path) else { return Ok(()) };
+        let said = |key: &str| verdict[key].as_str().unwrap_or_default().to_owned();
+        // It is said of all of them that are about to begin.
+        let about_to =
+            |task: &&mut Task| nodes.contains(&task.due.node) && task.status == TaskStatus::Open && task.attempts == task.spent;
+        let tasks = scope.facts.tasks.iter_mut().filter(about_to);
+        match verdict["verdict"].as_str() {
+            Some("reject") => tasks.for_each(|task| task.refused = Some(said("reason"))),
+            Some("edit") => tasks.for_each(|task| task.feedback.push(Failure::said(said("value")))),
+            _ => {}
+        }
+        if verdict["verdict"] != "reject" {
+            scope.begin_anew(nodes);
+        }
+        Ok(())
     }
 
     /// What a person says of a result that breaks a rule. `shown`: the fingerprint of that result.

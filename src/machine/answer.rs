@@ -1,5 +1,7 @@
 //! Checks an answer before it is accepted.
 
+use std::sync::Arc;
+
 use jsonschema::ValidationError;
 use jsonschema::error::ValidationErrorKind;
 use serde_json::Value;
@@ -8,7 +10,7 @@ use super::{Env, Live, Machine, Step};
 use crate::clock::Timestamp;
 use crate::error::shortened;
 use crate::id::{QuestionId, TaskId};
-use crate::log::{Answered, Durability, Expired, OnExpiry, QuestionKind, QuestionSpec, Record};
+use crate::log::{Answered, Durability, Expired, OnExpiry, Question, QuestionKind, QuestionSpec, Record};
 use crate::state::{DEPTH_MAX, is_within_depth};
 
 /// How many reasons an error gives in one place.
@@ -79,10 +81,10 @@ impl Machine {
         if let Err(refusal) = self.check_answers(&answers, env.now) {
             return Ok(Some(Err(refusal)));
         }
-        let asked = |answer: &GivenAnswer| self.folded.facts.question(answer.question).map(|question| question.task.clone());
-        let tasks: Vec<TaskId> = answers.iter().filter_map(asked).collect();
+        let asked = |answer: &GivenAnswer| self.folded.facts.question(answer.question).cloned();
+        let questions: Vec<Arc<Question>> = answers.iter().filter_map(asked).collect();
         self.record_answers(answers, env)?;
-        tasks.iter().try_for_each(|task| self.wake(task, env))?;
+        questions.iter().try_for_each(|question| self.wake(question, env))?;
         Ok(Some(Ok(())))
     }
 
@@ -93,11 +95,13 @@ impl Machine {
     }
 
     /// A task that waited for an answer may go on, and so may those that wait for the graph it is in, however deep.
-    fn wake(&mut self, asked: &TaskId, env: &Env<'_>) -> Step {
+    fn wake(&mut self, question: &Question, env: &Env<'_>) -> Step {
+        let asked = &question.task;
         for depth in (0..=asked.path.frames().len()).rev() {
             let path = asked.path.to_depth(depth);
             let Some((scope, motion)) = self.folded.scope(&path).zip(self.motion(&path)) else { continue };
-            let waited = |task: &TaskId| (task == asked || self.folded.works_for(&asked.path, task)) && !self.folded.waits(task);
+            let waited =
+                |task: &TaskId| (question.stops(task) || self.folded.works_for(&asked.path, task)) && !self.folded.waits(task);
             let woken: Vec<usize> = (0..motion.tasks.len()).filter(|index| waited(&scope.task_id(*index))).collect();
             let Some(motion) = self.motion_mut(&path) else { continue };
             for index in woken {
@@ -146,7 +150,7 @@ fn fits(kind: &QuestionKind, schema: &Value, value: &Value) -> Result<(), String
     match (wrong.is_empty(), kind) {
         (true, _) => Ok(()),
         // What a schema of alternatives has to say helps nobody.
-        (false, QuestionKind::Approval | QuestionKind::Violation) => {
+        (false, QuestionKind::Approval | QuestionKind::Violation | QuestionKind::Guard(_)) => {
             Err(format!("{} is not one of {}", shortened(&value.to_string()), approvals(schema)))
         }
         (false, _) => Err(wrong.join("; ")),

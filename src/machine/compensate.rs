@@ -45,6 +45,8 @@ impl Machine {
             step: root.step_due(),
             source: Source::Compensation,
             as_node: None,
+            rerouted: Vec::new(),
+            anew: Vec::new(),
             squashed: None,
             written: None,
             merged: Vec::new(),

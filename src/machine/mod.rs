@@ -12,6 +12,7 @@ mod edit;
 mod effect;
 mod ending;
 mod gone;
+mod guard;
 mod motion;
 mod node_set;
 mod step;
@@ -249,7 +250,7 @@ impl Machine {
         while !self.ended {
             let Some(motion) = self.motion(path) else { return Ok(()) };
             if !self.stopping && !motion.ready.is_empty() {
-                self.start_ready(path, env);
+                self.start_ready(path, env)?;
             }
             let stopping = self.stopping;
             // Held back by the cap on tasks at work: its turn comes.
@@ -347,16 +348,16 @@ impl Machine {
     }
 
     /// Starts what may start. Each task is looked at once, however many there are and however many of them run at a time.
-    fn start_ready(&mut self, path: &Path, env: &Env<'_>) {
+    fn start_ready(&mut self, path: &Path, env: &Env<'_>) -> Step {
         loop {
-            let (Some(scope), Some(motion)) = (self.folded.scope(path), self.motion(path)) else { return };
-            let Some(index) = motion.ready.front().copied() else { return };
+            let (Some(scope), Some(motion)) = (self.folded.scope(path), self.motion(path)) else { return Ok(()) };
+            let Some(index) = motion.ready.front().copied() else { return Ok(()) };
             if self.limit_reached(scope).is_some() {
-                return;
+                return Ok(());
             }
             if self.at_work >= self.tasks_max {
                 self.held_back.insert(path.clone());
-                return;
+                return Ok(());
             }
             let is_open = motion.tasks[index] == Live::Idle && scope.facts.tasks[index].status == TaskStatus::Open;
             let task = scope.task_id(index);
@@ -372,11 +373,15 @@ impl Machine {
             }
             let cap = node.and_then(|node| motion.shape.nodes[node].policy.concurrency);
             let is_held_back = node.is_some_and(|node| cap.is_some_and(|max| motion.running_of(node) >= max));
-            let Some(motion) = self.motion_mut(path) else { return };
+            let Some(motion) = self.motion_mut(path) else { return Ok(()) };
             motion.ready.pop_front();
             match node {
                 Some(node) if is_held_back => motion.hold_back(node, index),
-                Some(node) => self.start(index, node, task, cap.is_some(), env),
+                Some(node) => {
+                    if !self.is_guarded(index, node, &task, env)? {
+                        self.start(index, node, task, cap.is_some(), env);
+                    }
+                }
                 // It waits for a person, or is done; another one of a node with a cap may have its turn.
                 None => {
                     let node = motion.shape.index(&task.node);

@@ -1,14 +1,16 @@
 //! Merges a step and finds what runs next.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use super::guard::{left, other_way};
 use super::node_set::NodeSet;
 use super::{Machine, RunFailure, Step};
 use crate::graph::{END, Exits, RouteShape, START, Shape, Starved};
 use crate::id::{NodeName, Path};
-use crate::log::{Arrival, Due, FoldError, Record, Scope, Source, Stepped, Target, TaskDone, TaskRef};
+use crate::log::{Arrival, Due, FoldError, Record, Rerouted, Rounds, Scope, Source, Stepped, Target, TaskDone, TaskRef};
 use crate::state::{Change, DEPTH_MAX, Op, Schema, StateCell, StateError, is_within_depth, panic_text, resolve};
 
 impl Machine {
@@ -17,6 +19,9 @@ impl Machine {
     /// On a failure the state may hold what was never recorded: the graph must not go on in this run.
     pub(super) fn merge_step(&mut self, path: &Path) -> Step<Result<(), RunFailure>> {
         let position = self.folded.facts.next;
+        // What repeats is of interest to guards only.
+        let is_guarded = self.root.shape.at(path).is_some_and(|shape| !shape.guards.is_empty());
+        let rounds = if is_guarded { self.folded.rounds_after(path) } else { BTreeMap::new() };
         let (Some(shape), Some(scope)) = (self.root.shape.at(path).cloned(), self.folded.scope_mut(path)) else {
             return Err(FoldError::Misplaced { position, what: "a step of a graph that is not there" });
         };
@@ -50,7 +55,7 @@ impl Machine {
             merged => merged?,
         }
         let branch = scope.facts.branch;
-        let mut next = match next(&shape, scope, &done, before.as_ref(), input.is_some()) {
+        let mut next = match next(&shape, scope, &done, before.as_ref(), input.is_some(), &rounds) {
             Ok(next) => next.finish(&shape),
             Err(failure) => {
                 scope.applied.iter_mut().for_each(|changes| changes.truncate(applied));
@@ -61,6 +66,7 @@ impl Machine {
         if path.is_root() && self.is_compensating() {
             next.due = self.next_compensation(merged.len());
         }
+        let anew = left(&shape, &rounds, &next);
         self.keep_names(&shape, (branch, path, step.next()), &mut next.due);
         let stepped = Stepped {
             branch,
@@ -68,6 +74,8 @@ impl Machine {
             step,
             source: Source::Loop,
             as_node: None,
+            rerouted: next.rerouted,
+            anew,
             squashed: None,
             written: None,
             merged,
@@ -121,6 +129,7 @@ fn next(
     done: &[Arc<TaskDone>],
     before: Option<&StateCell>,
     input: bool,
+    rounds: &BTreeMap<NodeName, Rounds>,
 ) -> Result<Next, RunFailure> {
     let mut next = Next::new(shape.arrivals_now(&scope.facts.arrivals));
     if input {
@@ -144,6 +153,7 @@ fn next(
             next.aim(shape, &task.task.node, target.clone(), &scope.state)?;
         }
     }
+    next.reroute(shape, rounds);
     let waiting = scope.facts.deferred.iter().filter_map(|node| shape.index(node)).collect();
     next.defer(shape, waiting);
     next.starve(shape)?;
@@ -191,23 +201,27 @@ struct Next {
     passed: NodeSet,
     /// Nodes that wait until nothing else is due.
     deferred: NodeSet,
+    rerouted: Vec<Rerouted>,
 }
 
 /// What runs next, as it is recorded.
 pub(super) struct Scheduled {
     pub(super) arrivals: Vec<Arrival>,
     pub(super) deferred: Vec<NodeName>,
+    pub(super) rerouted: Vec<Rerouted>,
     pub(super) due: Vec<Due>,
 }
 
 impl Next {
     fn new(arrivals: Vec<Arrival>) -> Self {
-        Self { edges: NodeSet::default(), sends: Vec::new(), arrivals, passed: NodeSet::default(), deferred: NodeSet::default() }
+        let (edges, passed, deferred) = Default::default();
+        Self { edges, sends: Vec::new(), arrivals, passed, deferred, rerouted: Vec::new() }
     }
 
     fn finish(self, shape: &Shape) -> Scheduled {
         Scheduled {
             arrivals: self.arrivals,
+            rerouted: self.rerouted,
             deferred: self.deferred.iter().map(|node| shape.nodes[node].name.clone()).collect(),
             due: self.edges.iter().map(|node| due(shape, node)).chain(self.sends).collect(),
         }
@@ -245,6 +259,28 @@ impl Next {
             }
         }
         Ok(())
+    }
+
+    /// What goes in circles leads somewhere else, where its guard knows another way that was not taken yet.
+    fn reroute(&mut self, shape: &Shape, rounds: &BTreeMap<NodeName, Rounds>) {
+        if rounds.is_empty() {
+            return;
+        }
+        let sent: Vec<usize> = self.sends.iter().filter_map(|due| shape.index(&due.node)).collect();
+        let due: NodeSet = self.edges.iter().chain(sent).collect();
+        for node in due.iter() {
+            let Some(rerouted) = other_way(shape, rounds, &shape.nodes[node].name) else { continue };
+            let was_due = !self.edges.split_off(|known| known == node).is_empty();
+            match shape.index(&rerouted.to) {
+                Some(to) => {
+                    self.edges.extend(was_due.then_some(to));
+                    let sends = self.sends.iter_mut().filter(|due| shape.index(&due.node) == Some(node));
+                    sends.for_each(|due| due.node.clone_from(&rerouted.to));
+                }
+                None => self.sends.retain(|due| shape.index(&due.node) != Some(node)),
+            }
+            self.rerouted.push(rerouted);
+        }
     }
 
     /// Puts deferred nodes aside, together with those that wait already; with nothing else due it is their turn.

@@ -20,7 +20,14 @@ use crate::state::{Change, DEPTH_MAX, check, fingerprint, give_ids, is_within_de
 #[derive(Debug)]
 pub(crate) enum TaskEnd {
     /// The node returned.
-    Done { changes: Vec<Change>, label: Option<&'static str>, goto: Option<Vec<Target>>, to_parent: bool },
+    Done {
+        changes: Vec<Change>,
+        label: Option<&'static str>,
+        goto: Option<Vec<Target>>,
+        to_parent: bool,
+        /// What it says that failed, and that it went on without.
+        failures: Vec<Failure>,
+    },
     /// The node failed, or took too long.
     Failed {
         failure: Failure,
@@ -131,13 +138,13 @@ impl Machine {
             // An effect that was started and has no outcome goes before whatever the node says.
             _ if self.doubt(&task, &why, again, env)? => self.pause(&task.path, index),
             TaskEnd::Done { .. } if self.doubts_inside(&task) => self.pause(&task.path, index),
-            TaskEnd::Done { changes, label, goto, to_parent } => {
+            TaskEnd::Done { changes, label, goto, to_parent, failures } => {
                 let handler = self.handling(&task.path, index).is_some();
                 let degraded = handler && self.degrades(&task);
                 let handled = (handler && !degraded) || label == Some(EXPIRED);
                 let goto = label.map(|label| self.labelled(&task, label)).or(goto);
                 self.abandon_questions(&task, env)?;
-                self.finish(TaskDone { task, attempt, changes, goto, handled, degraded, to_parent, cost })
+                self.finish(TaskDone { task, attempt, changes, goto, handled, degraded, failures, to_parent, cost })
             }
             TaskEnd::Failed { failure, result, .. } if then.delay.is_none() && then.asks => {
                 let question = violation(&task, &failure, result).ask(QuestionId((env.new_id)()), task.clone(), env.now);
@@ -210,7 +217,7 @@ impl Machine {
     }
 
     /// Whether an error handler takes over for a task that has failed: it has one, which is not what failed.
-    fn is_handled(&self, task: &TaskId) -> bool {
+    pub(super) fn is_handled(&self, task: &TaskId) -> bool {
         let first = self.folded.find(task).is_some_and(|(scope, index)| scope.facts.tasks[index].handling.is_none());
         let shape = self.motion(&task.path).map(|motion| &motion.shape);
         first && shape.and_then(|shape| Some(shape.nodes[shape.index(&task.node)?].policy.handled)).unwrap_or_default()

@@ -1,12 +1,15 @@
 //! What is retried, when, and for how long: plain data and decisions, without a clock.
 
 mod breaker;
+mod guard;
 mod retry;
 
 use std::time::Duration;
 
 pub use breaker::Breaker;
 pub(crate) use breaker::{BreakerState, Call, Phase};
+pub use guard::Guard;
+pub(crate) use guard::Trip;
 pub use retry::Retry;
 
 /// The longest time that a policy may name. What is longer is a mistake, or means never.
@@ -41,6 +44,8 @@ pub(crate) struct NodePolicy {
     pub(crate) handled: bool,
     /// Whether what takes over gives a value in the node's place, whose edges are taken.
     pub(crate) degrades: bool,
+    /// What stops it when it goes in circles.
+    pub(crate) guard: Option<Guard>,
     /// Whether it runs only when nothing else is due.
     pub(crate) deferred: bool,
 }
@@ -67,6 +72,9 @@ impl NodePolicy {
     pub(crate) fn mistake(&self) -> Option<String> {
         if self.retries.iter().any(|retry| retry.attempts_max() == 0) {
             return Some("is to be tried 0 times; 1 is no retry".to_owned());
+        }
+        if let Some(mistake) = self.guard.as_ref().and_then(Guard::mistake) {
+            return Some(mistake.to_owned());
         }
         let times = [("time-out", self.timeout), ("idle time-out", self.idle), ("total time", self.total)];
         for (what, time) in times.into_iter().filter_map(|(what, time)| Some((what, time?))) {

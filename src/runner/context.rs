@@ -75,7 +75,7 @@ pub(crate) enum Use {
 }
 
 #[derive(Default)]
-struct Control {
+pub(super) struct Control {
     /// The node waits for a person: nothing new may begin.
     sealed: bool,
     /// Effects that are under way.
@@ -87,6 +87,8 @@ struct Control {
     uses: HashMap<(Use, Arc<str>), u32>,
     /// How far the node has come in this attempt.
     marks: Vec<(Arc<str>, Value)>,
+    /// What the node says that failed, and that it goes on without.
+    pub(super) failures: Vec<Failure>,
     cost: Cost,
     /// Counts the node's signs of life.
     beats: u64,
@@ -115,7 +117,7 @@ impl Attempt {
         Self { run, start, outer, control: Mutex::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Control> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Control> {
         self.control.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

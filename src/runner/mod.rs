@@ -17,6 +17,7 @@ mod inside;
 mod keeper;
 #[cfg(feature = "testing")]
 mod life;
+mod noted;
 mod observer;
 mod open;
 mod options;

@@ -42,7 +42,7 @@ pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, times: Times
     };
     match ended {
         Ended::Returned(Ok(NodeReturn { update, label, goto, to_parent })) => match update.into_changes() {
-            Ok(changes) => TaskEnd::Done { changes, label, goto, to_parent },
+            Ok(changes) => TaskEnd::Done { changes, label, goto, to_parent, failures: attempt.take_failures() },
             Err(error) => {
                 let error = NodeError::new(format!("its update holds a value that cannot be stored: {error}"));
                 failed(&error.deterministic(), Origin::Update)

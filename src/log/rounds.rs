@@ -1,0 +1,260 @@
+//! What repeats at a node: its rounds, its failures and what it did, as far as guards want to know.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+
+use super::fold::Folded;
+use super::journal::Journal;
+use super::parts::{TaskRef, is_default};
+use super::record::Stepped;
+use super::scope::Scope;
+use crate::error::{Failure, Origin, shortened};
+use crate::id::{NodeName, Path};
+use crate::state::fingerprint;
+
+/// How many of the things that were tried last are kept for people.
+const TRIED_MAX: usize = 8;
+
+/// How many different failures, and how many different actions, of one round are counted.
+const DIFFERENT_MAX: usize = 64;
+
+/// The rounds of a node in one graph at work, since the graph's last input or since somebody let it begin anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rounds {
+    /// Steps in which it ran, and runs in which it failed for good.
+    pub rounds: u64,
+    /// The failures of the last round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Repeated>,
+    /// What it did in the last round.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub actions: Vec<Repeated>,
+    /// What was tried last, for people.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tried: Vec<String>,
+    /// Whether another way was taken already.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub rerouted: bool,
+}
+
+/// Something that a node did, or failed of, in so many rounds in a row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Repeated {
+    /// The same for what counts as the same.
+    pub fingerprint: String,
+    /// What it was the last time.
+    pub shown: String,
+    /// In how many rounds in a row.
+    pub in_a_row: u32,
+}
+
+/// What a node failed of and did in one round: by fingerprint, each once.
+#[derive(Debug, Default)]
+pub(super) struct Round {
+    failures: Vec<(String, String)>,
+    actions: Vec<(String, String)>,
+}
+
+impl Round {
+    pub(super) fn failed(&mut self, failure: &Failure) {
+        let same = json!([failure.class, failure.origin, normalised(&failure.message)]);
+        note(&mut self.failures, fingerprint(&same), shortened(&failure.to_string()));
+    }
+
+    /// What the journal of a task says that it did.
+    pub(super) fn did(&mut self, journal: &Journal) {
+        for effect in &journal.effects {
+            let Some(arguments) = &effect.terms.arguments else { continue };
+            let shown = format!("{} {}", effect.key, arguments.shown);
+            note(&mut self.actions, fingerprint(&json!([effect.key, arguments.fingerprint])), shown);
+        }
+    }
+}
+
+fn note(seen: &mut Vec<(String, String)>, fingerprint: String, shown: String) {
+    if seen.len() < DIFFERENT_MAX && !seen.iter().any(|(known, _)| *known == fingerprint) {
+        seen.push((fingerprint, shown));
+    }
+}
+
+impl Rounds {
+    /// Another round is over.
+    pub(super) fn add(&mut self, round: Round) {
+        self.rounds = self.rounds.saturating_add(1);
+        if round.failures.is_empty() && round.actions.is_empty() && self.failures.is_empty() && self.actions.is_empty() {
+            return;
+        }
+        let did = round.actions.iter().map(|(_, shown)| shown.as_str());
+        let said = did.chain(round.failures.iter().map(|(_, shown)| shown.as_str())).collect::<Vec<_>>().join("; ");
+        if !said.is_empty() {
+            self.tried.push(shortened(&said));
+            let too_many = self.tried.len().saturating_sub(TRIED_MAX);
+            self.tried.drain(..too_many);
+        }
+        self.failures = again(&self.failures, round.failures);
+        self.actions = again(&self.actions, round.actions);
+    }
+
+    /// The longest rows of the same failure, and of the same action.
+    pub(crate) fn rows(&self) -> (u32, u32) {
+        let longest = |row: &[Repeated]| row.iter().map(|repeated| repeated.in_a_row).max().unwrap_or_default();
+        (longest(&self.failures), longest(&self.actions))
+    }
+}
+
+impl Folded {
+    /// What the tasks of a step failed of and did, by node.
+    pub(super) fn rounds_of(&self, path: &Path, merged: &[TaskRef]) -> BTreeMap<NodeName, Round> {
+        let mut rounds: BTreeMap<NodeName, Round> = BTreeMap::new();
+        let Some(scope) = self.scope(path) else { return rounds };
+        for (nth, task) in merged.iter().enumerate() {
+            let Some(index) = scope.place_of_merged(nth, task) else { continue };
+            let known = &scope.facts.tasks[index];
+            // Its guard stopped it before it ran.
+            if known.handling.as_ref().is_some_and(|failure| failure.origin == Origin::Guard) {
+                continue;
+            }
+            if !rounds.contains_key(&task.node) {
+                rounds.insert(task.node.clone(), Round::default());
+            }
+            let Some(round) = rounds.get_mut(&task.node) else { continue };
+            let noted = known.result().into_iter().flat_map(|done| &done.failures);
+            known.handling.iter().chain(noted).for_each(|failure| round.failed(failure));
+            if !self.facts.journals.is_empty() {
+                self.facts.journals.get(&scope.task_id(index)).into_iter().for_each(|journal| round.did(journal));
+            }
+        }
+        rounds
+    }
+
+    /// The rounds of a graph's nodes, with those that end when its step is merged.
+    pub(crate) fn rounds_after(&self, path: &Path) -> BTreeMap<NodeName, Rounds> {
+        let Some(scope) = self.scope(path) else { return BTreeMap::new() };
+        let merged: Vec<TaskRef> =
+            scope.results().iter().map(|d| TaskRef { node: d.task.node.clone(), send: d.task.send }).collect();
+        let mut after = scope.facts.rounds.clone();
+        add_all(&mut after, self.rounds_of(path, &merged));
+        after
+    }
+}
+
+impl Scope {
+    pub(super) fn add_rounds(&mut self, rounds: BTreeMap<NodeName, Round>) {
+        add_all(&mut self.facts.rounds, rounds);
+    }
+
+    /// Rounds are over, and a step says what becomes of the counts.
+    pub(super) fn count(&mut self, rounds: BTreeMap<NodeName, Round>, stepped: &Stepped) {
+        if let Some(squashed) = &stepped.squashed {
+            self.facts.rounds.clone_from(&squashed.rounds);
+            return;
+        }
+        self.add_rounds(rounds);
+        for node in stepped.rerouted.iter().flat_map(|rerouted| &rerouted.anew) {
+            self.facts.rounds.insert(node.clone(), Rounds { rerouted: true, ..Rounds::default() });
+        }
+        stepped.anew.iter().for_each(|node| _ = self.facts.rounds.remove(node));
+    }
+
+    /// A person lets nodes go on. That another way was taken stays known.
+    pub(super) fn begin_anew(&mut self, nodes: &[NodeName]) {
+        for node in nodes {
+            if let Some(rounds) = self.facts.rounds.get_mut(node) {
+                *rounds = Rounds { rerouted: rounds.rerouted, ..Rounds::default() };
+            }
+        }
+    }
+}
+
+fn add_all(known: &mut BTreeMap<NodeName, Rounds>, rounds: BTreeMap<NodeName, Round>) {
+    for (node, round) in rounds {
+        match known.get_mut(&node) {
+            Some(known) => known.add(round),
+            None => known.entry(node).or_default().add(round),
+        }
+    }
+}
+
+fn again(before: &[Repeated], now: Vec<(String, String)>) -> Vec<Repeated> {
+    let so_far =
+        |fingerprint: &String| before.iter().find(|known| known.fingerprint == *fingerprint).map_or(0, |known| known.in_a_row);
+    now.into_iter()
+        .map(|(fingerprint, shown)| Repeated { in_a_row: so_far(&fingerprint).saturating_add(1), fingerprint, shown })
+        .collect()
+}
+
+/// A text without what differs from one time to the next: digits, identifiers of hexadecimal digits, letters' case, spaces.
+fn normalised(text: &str) -> String {
+    let mut words = Vec::new();
+    for word in text.split_whitespace() {
+        let is_id = |part: &str| {
+            part.len() >= 4 && part.bytes().all(|byte| byte.is_ascii_hexdigit()) && part.bytes().any(|byte| byte.is_ascii_digit())
+        };
+        let mut plain = String::new();
+        for part in word.split_inclusive(|letter: char| !letter.is_alphanumeric()) {
+            let name = part.trim_end_matches(|letter: char| !letter.is_alphanumeric());
+            if is_id(name) {
+                plain.push('#');
+                plain.push_str(&part[name.len()..]);
+            } else {
+                plain.push_str(&part.to_lowercase());
+            }
+        }
+        let mut without = String::new();
+        for letter in plain.chars() {
+            match letter {
+                '0'..='9' if without.ends_with('#') => {}
+                '0'..='9' => without.push('#'),
+                letter => without.push(letter),
+            }
+        }
+        words.push(without);
+    }
+    words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::NodeError;
+
+    #[test]
+    fn texts_are_the_same_but_for_numbers_identifiers_case_and_spaces() {
+        let same = [
+            ("Line 12: no such key", "line 7:  no such key"),
+            ("request 018f3a2b77aa failed", "request deadbeef0123 failed"),
+            ("job 6b1e9f10-17aa-4d0e-a3f0-0e8c33a0d0aa died", "job 00000000-0000-0000-0000-000000000001 died"),
+            ("timeout after 12.5s", "timeout after 3.25s"),
+        ];
+        for (a, b) in same {
+            assert_eq!(normalised(a), normalised(b), "{a} / {b}");
+        }
+        let other = [("no such key", "no such value"), ("defaced", "deadend"), ("größe", "grösse")];
+        for (a, b) in other {
+            assert_ne!(normalised(a), normalised(b));
+        }
+    }
+
+    #[test]
+    fn rows_count_what_comes_in_each_round_and_begin_anew_with_a_gap() {
+        let failure = |text: &str| NodeError::new(text).failure();
+        let mut rounds = Rounds::default();
+        for texts in [&["a", "b"][..], &["a"], &["a", "a", "b"], &[], &["a"]] {
+            let mut round = Round::default();
+            texts.iter().for_each(|text| round.failed(&failure(text)));
+            rounds.add(round);
+            if texts.len() == 3 {
+                assert_eq!(rounds.failures.iter().map(|row| row.in_a_row).collect::<Vec<_>>(), [3, 1]);
+            }
+        }
+        assert_eq!((rounds.rounds, rounds.rows()), (5, (1, 0)));
+        for _ in 0..20 {
+            let mut round = Round::default();
+            round.failed(&failure("a"));
+            rounds.add(round);
+        }
+        assert_eq!((rounds.rows(), rounds.tried.len()), ((21, 0), TRIED_MAX));
+    }
+}
