@@ -13,11 +13,11 @@ use ferrata::log::Record;
 use ferrata::testing::crash_everywhere_in;
 use ferrata::{
     Answer, Approval, Context, Durability, END, Error, Graph, GraphBuilder, Guard, IntoNode, Next, NodeError, Outcome, Question,
-    QuestionKind, START, Target, View,
+    QuestionKind, Retry, START, Target, View,
 };
 use serde_json::json;
-use support::work::{Desk, Work, WorkUpdate, one};
-use support::world::{World, asked, ended};
+use support::work::{Desk, SECOND, Work, WorkUpdate, one};
+use support::world::{World, asked, at_least_3, ended};
 
 /// A node that fails as `text` says, with an error handler that leads back to it.
 fn circle(world: &World, text: impl Fn(i64) -> String + Clone + Send + Sync + 'static, guard: Guard) -> GraphBuilder<Work> {
@@ -325,6 +325,28 @@ async fn many_tasks_of_one_step_are_one_round_and_one_question() {
         let hinted = world.done().iter().filter(|done| done.contains("again")).count();
         assert_eq!((said, hinted), (if rejects { 20 } else { 0 }, if format!("{verdict:?}").contains("again") { 20 } else { 0 }));
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn attempts_are_no_rounds() {
+    let world = World::new();
+    let work = {
+        let world = world.clone();
+        move |work: View<Work>| {
+            let nth = world.act("work");
+            async move { if nth % 3 == 0 { Ok(Work::update().n(work.n + 1)) } else { Err(NodeError::new("busy").transient()) } }
+        }
+    };
+    let retry = Retry::transient(3).first_delay(SECOND);
+    let checked = |_: View<Work>, ctx: Context| async move { Ok(Work::update().n(if ctx.feedback().is_some() { 4 } else { 2 })) };
+    let graph = Graph::<Work>::new("attempts")
+        .node("work", work.retry(retry).guard(Guard::new().rounds(5)))
+        .node("check", checked.verify(at_least_3).guard(Guard::new().failures(1).rounds(1)))
+        .edge(START, "work")
+        .route_to("work", ["work", "check"], |work: &Work| if work.n < 5 { "work" } else { "check" })
+        .edge("check", END);
+    assert_eq!(ended(Desk::new().thread(graph).run(Work::update()).await).n, 4);
+    assert_eq!(world.done().len(), 15);
 }
 
 #[tokio::test(start_paused = true)]

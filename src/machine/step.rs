@@ -28,12 +28,7 @@ impl Machine {
         let step = scope.step_due();
         let done = scope.results();
         let input = scope.facts.input.clone();
-        let writes: Vec<(Writer<'_>, &[Change])> = match &input {
-            Some(changes) => vec![(Writer::Input, changes)],
-            None if done.len() == 1 && is_plain(&done[0].changes) => Vec::new(),
-            None => done.iter().map(|d| (Writer::Node(&d.task.node), &*d.changes)).collect(),
-        };
-        let resolved = match resolve(&scope.kind.schema, scope.state.object(), &writes) {
+        let resolved = match resolved(scope, input.as_deref(), &done) {
             Ok(resolved) => resolved,
             Err(source) => return Ok(Err(RunFailure::Merge { step, source })),
         };
@@ -158,6 +153,16 @@ fn next(
     next.defer(shape, waiting);
     next.starve(shape)?;
     Ok(next)
+}
+
+/// The outcomes that stand instead of what was written.
+fn resolved(scope: &Scope, input: Option<&[Change]>, done: &[Arc<TaskDone>]) -> Result<Vec<Change>, StateError> {
+    let writes: Vec<(Writer<'_>, &[Change])> = match input {
+        Some(changes) => vec![(Writer::Input, changes)],
+        None if done.len() == 1 && is_plain(&done[0].changes) => Vec::new(),
+        None => done.iter().map(|d| (Writer::Node(&d.task.node), &*d.changes)).collect(),
+    };
+    resolve(&scope.kind.schema, scope.state.object(), &writes)
 }
 
 /// Who wrote, for errors.
