@@ -25,13 +25,6 @@ pub(crate) struct GuardShape {
     pub(crate) guard: Guard,
 }
 
-impl GuardShape {
-    /// Whether a node belongs to what it guards: a node that it leads to takes part in the phase.
-    pub(crate) fn is_in(&self, node: &NodeName) -> bool {
-        self.nodes.contains(node) || self.guard.way() == Some(node)
-    }
-}
-
 impl<S> Node<S> {
     /// Stops the node when it goes in circles; see [`Guard`].
     pub fn guard(mut self, guard: Guard) -> Self {
@@ -42,7 +35,8 @@ impl<S> Node<S> {
 
 impl<S: State> GraphBuilder<S> {
     /// Guards several nodes together: the same failure or action in one of them stops whichever of them is due next, each of them has so many rounds, and
-    /// their rounds are counted from 0 again when the phase is left, which is when none of them is due or waits. So a loop over many pieces of work has
+    /// their rounds are counted from 0 again when the phase is left, which is when none of them is due or waits any more. Where the guard leads out of it by its
+    /// other way, it stays known that this was taken. So a loop over many pieces of work has
     /// all its rounds for each of them. A node belongs to one phase at most, and may have a [guard](Node::guard) of its own besides.
     ///
     /// ```

@@ -13,7 +13,8 @@ use super::question::{OnExpiry, Question, QuestionKind};
 use super::record::{AttemptFailed, Expired, Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped};
 use super::scope::{Again, Scope, Task, TaskStatus};
 use super::terms::{EffectTerms, InDoubt};
-use crate::error::Class;
+use super::texts::SecretTexts;
+use crate::error::{Class, Origin};
 use crate::id::{BranchId, EffectId, Path, Position, QuestionId, TaskId};
 use crate::state::{StateError, StateKind};
 
@@ -207,7 +208,7 @@ impl Folded {
         if questions.is_empty() {
             return false;
         }
-        if questions.iter().any(|question| question.stops(task)) {
+        if questions.iter().any(|question| self.stops(question, task)) {
             return true;
         }
         let mut asked = questions.iter().filter(|question| self.works_for(&question.task.path, task)).peekable();
@@ -274,6 +275,8 @@ impl Folded {
             Record::AttemptFailed(failed) => self.fail_attempt(failed)?,
             Record::TaskFailed(failed) => {
                 let task = self.task_mut(&failed.task, "task_failed")?;
+                // No attempt of its own has ended; a graph in which a node was stopped did run.
+                task.stopped |= failed.failure.origin == Origin::Guard && failed.attempt == task.attempts;
                 if failed.handled {
                     task.handling = Some(failed.failure.clone());
                 } else {
@@ -325,17 +328,24 @@ impl Folded {
             task.feedback.push(failed.failure.clone());
         }
         // What failed inside may be tried again too.
+        self.forget_refusals(&failed.task);
+        let texts = SecretTexts::of(self);
         let inside = self.inner.keys().filter(|path| self.works_for(path, &failed.task));
         for path in inside.cloned().collect::<Vec<_>>() {
-            self.scope_mut(&path).into_iter().for_each(Scope::reopen);
+            self.scope_mut(&path).into_iter().for_each(|scope| scope.reopen(false, &texts));
         }
         Ok(())
     }
 
     fn start_run(&mut self, started: &RunStarted) {
         self.facts.run = Some(RunHead { started: started.clone(), ended: None });
+        let has_failed = |(scope, index): (&Scope, usize)| matches!(scope.facts.tasks[index].status, TaskStatus::Failed(_));
+        let tasks = self.scopes().flat_map(|scope| (0..scope.facts.tasks.len()).map(move |index| (scope, index)));
+        let failed: Vec<TaskId> = tasks.filter(|task| has_failed(*task)).map(|(scope, index)| scope.task_id(index)).collect();
+        failed.iter().for_each(|task| self.forget_refusals(task));
+        let texts = if failed.is_empty() { SecretTexts::default() } else { SecretTexts::of(self) };
         for scope in std::iter::once(&mut self.root).chain(self.inner.values_mut()) {
-            scope.reopen();
+            scope.reopen(true, &texts);
             scope.facts.steps = 0;
         }
     }

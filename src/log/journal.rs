@@ -52,6 +52,9 @@ pub(crate) struct Journal {
     /// What people said of results of a task that is on no record itself, and the fingerprints of these results.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) verdicts: Vec<(Value, Option<String>)>,
+    /// The word by which a person does not let such a task go on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) refusal: Option<Value>,
 }
 
 impl Journal {

@@ -86,12 +86,6 @@ impl Question {
         matches!(self.kind, QuestionKind::Doubt(_))
     }
 
-    /// Whether a task cannot begin a round before it is answered: the task that asked, and those of nodes that its guard stops.
-    pub(crate) fn stops(&self, task: &TaskId) -> bool {
-        let is_guarded = |nodes: &[NodeName]| self.task.path == task.path && nodes.contains(&task.node);
-        self.task == *task || matches!(&self.kind, QuestionKind::Guard(nodes) if is_guarded(nodes))
-    }
-
     /// Whether its deadline has passed at that time: it can no longer be answered, and expires when the thread is continued.
     pub fn is_overdue(&self, now: Timestamp) -> bool {
         self.deadline.is_some_and(|deadline| deadline <= now)

@@ -1,5 +1,6 @@
 //! What repeats at a node: its rounds, its failures and what it did, as far as guards want to know.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -10,7 +11,8 @@ use super::journal::Journal;
 use super::parts::{TaskRef, is_default};
 use super::record::Stepped;
 use super::scope::Scope;
-use crate::error::{Failure, Origin, shortened};
+use super::texts::SecretTexts;
+use crate::error::{Failure, shortened};
 use crate::id::{NodeName, Path};
 use crate::state::fingerprint;
 
@@ -55,12 +57,19 @@ pub struct Repeated {
 pub(super) struct Round {
     failures: Vec<(String, String)>,
     actions: Vec<(String, String)>,
+    /// Whether it is to be made again: what it did so far counts when that is done.
+    is_cut: bool,
 }
 
 impl Round {
-    pub(super) fn failed(&mut self, failure: &Failure) {
-        let same = json!([failure.class, failure.origin, normalised(&failure.message)]);
-        note(&mut self.failures, fingerprint(&same), shortened(&failure.to_string()));
+    pub(super) fn cut() -> Self {
+        Self { is_cut: true, ..Self::default() }
+    }
+
+    /// Counts the text as it is stored, so that it is the same after a restart.
+    pub(super) fn failed(&mut self, failure: &Failure, texts: &SecretTexts) {
+        let same = json!([failure.class, failure.origin, normalised(&texts.blotted(&failure.message))]);
+        note(&mut self.failures, fingerprint(&same), shortened(&texts.blotted(&failure.to_string())));
     }
 
     /// What the journal of a task says that it did.
@@ -94,13 +103,22 @@ impl Rounds {
             self.tried.drain(..too_many);
         }
         self.failures = again(&self.failures, round.failures);
-        self.actions = again(&self.actions, round.actions);
+        if !round.is_cut {
+            self.actions = again(&self.actions, round.actions);
+        }
     }
 
-    /// The longest rows of the same failure, and of the same action.
-    pub(crate) fn rows(&self) -> (u32, u32) {
-        let longest = |row: &[Repeated]| row.iter().map(|repeated| repeated.in_a_row).max().unwrap_or_default();
-        (longest(&self.failures), longest(&self.actions))
+    /// The longest rows of the same failure, and of the same action. `earlier`: what is known of the node by other names, under which they began.
+    pub(crate) fn rows(&self, earlier: &[&Self]) -> (u32, u32) {
+        let longest = |of: fn(&Self) -> &[Repeated]| {
+            let before = |row: &Repeated| {
+                let rows = earlier.iter().flat_map(|rounds| of(rounds)).filter(|known| known.fingerprint == row.fingerprint);
+                let is_whole = u64::from(row.in_a_row) == self.rounds;
+                rows.filter(|_| is_whole).map(|known| known.in_a_row).max().unwrap_or_default()
+            };
+            of(self).iter().map(|row| row.in_a_row.saturating_add(before(row))).max().unwrap_or_default()
+        };
+        (longest(|rounds| &rounds.failures), longest(|rounds| &rounds.actions))
     }
 }
 
@@ -109,11 +127,12 @@ impl Folded {
     pub(super) fn rounds_of(&self, path: &Path, merged: &[TaskRef]) -> BTreeMap<NodeName, Round> {
         let mut rounds: BTreeMap<NodeName, Round> = BTreeMap::new();
         let Some(scope) = self.scope(path) else { return rounds };
+        let texts = OnceCell::new();
         for (nth, task) in merged.iter().enumerate() {
             let Some(index) = scope.place_of_merged(nth, task) else { continue };
             let known = &scope.facts.tasks[index];
             // Its guard stopped it before it ran.
-            if known.handling.as_ref().is_some_and(|failure| failure.origin == Origin::Guard) {
+            if known.stopped {
                 continue;
             }
             if !rounds.contains_key(&task.node) {
@@ -121,7 +140,8 @@ impl Folded {
             }
             let Some(round) = rounds.get_mut(&task.node) else { continue };
             let noted = known.result().into_iter().flat_map(|done| &done.failures);
-            known.handling.iter().chain(noted).for_each(|failure| round.failed(failure));
+            let failed = known.handling.iter().chain(noted);
+            failed.for_each(|failure| round.failed(failure, texts.get_or_init(|| SecretTexts::of(self))));
             if !self.facts.journals.is_empty() {
                 self.facts.journals.get(&scope.task_id(index)).into_iter().for_each(|journal| round.did(journal));
             }
@@ -156,6 +176,9 @@ impl Scope {
             self.facts.rounds.insert(node.clone(), Rounds { rerouted: true, ..Rounds::default() });
         }
         stepped.anew.iter().for_each(|node| _ = self.facts.rounds.remove(node));
+        if self.applied.is_some() {
+            self.counted.clone_from(&self.facts.rounds);
+        }
     }
 
     /// A person lets nodes go on. That another way was taken stays known.
@@ -189,18 +212,18 @@ fn again(before: &[Repeated], now: Vec<(String, String)>) -> Vec<Repeated> {
 fn normalised(text: &str) -> String {
     let mut words = Vec::new();
     for word in text.split_whitespace() {
-        let is_id = |part: &str| {
-            part.len() >= 4 && part.bytes().all(|byte| byte.is_ascii_hexdigit()) && part.bytes().any(|byte| byte.is_ascii_digit())
-        };
         let mut plain = String::new();
-        for part in word.split_inclusive(|letter: char| !letter.is_alphanumeric()) {
+        for part in word.split_inclusive(|letter: char| !letter.is_alphanumeric() && letter != '-') {
             let name = part.trim_end_matches(|letter: char| !letter.is_alphanumeric());
+            let after = &part[name.len()..];
+            // Of an identifier in several parts each may be without a digit, as long as one has any.
             if is_id(name) {
                 plain.push('#');
-                plain.push_str(&part[name.len()..]);
             } else {
-                plain.push_str(&part.to_lowercase());
+                let parts = name.split('-').map(|name| if is_id(name) { "#".to_owned() } else { name.to_lowercase() });
+                plain.push_str(&parts.collect::<Vec<_>>().join("-"));
             }
+            plain.push_str(after);
         }
         let mut without = String::new();
         for letter in plain.chars() {
@@ -215,6 +238,11 @@ fn normalised(text: &str) -> String {
     words.join(" ")
 }
 
+fn is_id(name: &str) -> bool {
+    let is_hex = |part: &str| part.len() >= 4 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    name.split('-').all(is_hex) && name.bytes().any(|byte| byte.is_ascii_digit())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -226,12 +254,14 @@ mod tests {
             ("Line 12: no such key", "line 7:  no such key"),
             ("request 018f3a2b77aa failed", "request deadbeef0123 failed"),
             ("job 6b1e9f10-17aa-4d0e-a3f0-0e8c33a0d0aa died", "job 00000000-0000-0000-0000-000000000001 died"),
+            ("job 6b1e9f10-dead-4d0e-beef-0e8c33a0d0aa: died", "job 00000000-0000-0000-0000-000000000001: died"),
             ("timeout after 12.5s", "timeout after 3.25s"),
+            ("-17 is less", "-4 is less"),
         ];
         for (a, b) in same {
             assert_eq!(normalised(a), normalised(b), "{a} / {b}");
         }
-        let other = [("no such key", "no such value"), ("defaced", "deadend"), ("größe", "grösse")];
+        let other = [("no such key", "no such value"), ("defaced", "deadend"), ("face-beef", "dead-cafe"), ("größe", "grösse")];
         for (a, b) in other {
             assert_ne!(normalised(a), normalised(b));
         }
@@ -243,18 +273,18 @@ mod tests {
         let mut rounds = Rounds::default();
         for texts in [&["a", "b"][..], &["a"], &["a", "a", "b"], &[], &["a"]] {
             let mut round = Round::default();
-            texts.iter().for_each(|text| round.failed(&failure(text)));
+            texts.iter().for_each(|text| round.failed(&failure(text), &SecretTexts::default()));
             rounds.add(round);
             if texts.len() == 3 {
                 assert_eq!(rounds.failures.iter().map(|row| row.in_a_row).collect::<Vec<_>>(), [3, 1]);
             }
         }
-        assert_eq!((rounds.rounds, rounds.rows()), (5, (1, 0)));
+        assert_eq!((rounds.rounds, rounds.rows(&[])), (5, (1, 0)));
         for _ in 0..20 {
             let mut round = Round::default();
-            round.failed(&failure("a"));
+            round.failed(&failure("a"), &SecretTexts::default());
             rounds.add(round);
         }
-        assert_eq!((rounds.rows(), rounds.tried.len()), ((21, 0), TRIED_MAX));
+        assert_eq!((rounds.rows(&[]), rounds.tried.len()), ((21, 0), TRIED_MAX));
     }
 }

@@ -11,8 +11,9 @@ use super::lacks::{SecretFields, is_lost};
 use super::parts::{Arrival, Due, Source, TaskRef, is_default};
 use super::record::{Input, Stepped, TaskDone};
 use super::rounds::{Round, Rounds};
+use super::texts::SecretTexts;
 use crate::clock::Timestamp;
-use crate::error::{Failure, Origin};
+use crate::error::Failure;
 use crate::id::{BranchId, NodeName, Path, Position, StepNumber, TaskId};
 use crate::state::{AnyState, Change, FieldName, Op, Rule, StateCell, StateError, StateKind, resolve};
 
@@ -59,6 +60,9 @@ pub(crate) struct Task {
     /// Why a person does not let it go on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) refused: Option<String>,
+    /// Whether its guard stopped it before its round began.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) stopped: bool,
     /// Whether it has one more round, whatever its guard says.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) once: bool,
@@ -85,8 +89,14 @@ impl Task {
             judged: 0,
             taken: None,
             refused: None,
+            stopped: false,
             once: false,
         }
+    }
+
+    /// Whether a round of it is still to begin: it is not at another attempt, and nothing takes over for it.
+    pub(super) fn is_at_its_beginning(&self) -> bool {
+        self.status == TaskStatus::Open && self.attempts == self.spent && self.handling.is_none()
     }
 
     pub(crate) fn result(&self) -> Option<&Arc<TaskDone>> {
@@ -171,13 +181,15 @@ pub(crate) struct Scope {
     pub(crate) facts: ScopeFacts,
     /// The changes in the order in which they were applied, if somebody wants to know.
     pub(crate) applied: Option<Vec<Change>>,
+    /// What repeats at its nodes, as of its last step, if the steps of the run are stored as one.
+    pub(crate) counted: BTreeMap<NodeName, Rounds>,
     pub(crate) secrets: SecretFields,
 }
 
 impl Scope {
     pub(crate) fn new(path: Path, kind: Arc<StateKind>, branch: BranchId) -> Self {
         let facts = ScopeFacts { branch, ..ScopeFacts::default() };
-        Self { path, state: kind.empty(), kind, facts, applied: None, secrets: SecretFields::default() }
+        Self { path, state: kind.empty(), kind, facts, applied: None, counted: BTreeMap::new(), secrets: SecretFields::default() }
     }
 
     /// Its state, for those who do not know the type.
@@ -242,16 +254,17 @@ impl Scope {
         self.facts.tasks.iter().filter_map(Task::result).cloned().collect()
     }
 
-    /// A run begins, or the graph is called again after a failure: what failed may be tried again.
-    pub(super) fn reopen(&mut self) {
+    /// A run begins, which grants a round to what a guard has stopped, or the graph is called again after a failure: what failed may be tried again.
+    pub(super) fn reopen(&mut self, grants: bool, texts: &SecretTexts) {
         let mut rounds: BTreeMap<NodeName, Round> = BTreeMap::new();
         for task in &mut self.facts.tasks {
             if let TaskStatus::Failed(failure) = &task.status {
                 let refused = task.refused.take().is_some();
-                match failure.origin {
-                    // It did not run.
-                    Origin::Guard => task.once = !refused,
-                    _ => rounds.entry(task.due.node.clone()).or_default().failed(failure),
+                if std::mem::take(&mut task.stopped) {
+                    task.once = grants && !refused;
+                } else {
+                    rounds.entry(task.due.node.clone()).or_insert_with(Round::cut).failed(failure, texts);
+                    task.once &= grants;
                 }
                 task.status = TaskStatus::Open;
                 (task.handling, task.again) = (None, None);

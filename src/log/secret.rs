@@ -120,6 +120,7 @@ impl<'w, E> Walk<'w, E> {
                 judged: _,
                 taken: _,
                 refused: _,
+                stopped: _,
                 once: _,
             } = task;
             self.due(path, due)?;

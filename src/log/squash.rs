@@ -55,7 +55,7 @@ pub(crate) fn squash(kept: Vec<Record>, folded: &Folded) -> Vec<Record> {
                 let ran = stepped.merged.iter().map(|task| task.node.clone()).collect();
                 let resolved = scope.applied.clone().unwrap_or_default();
                 let (squashed, written) =
-                    (Some(Squashed { steps, last: ran, rounds: scope.facts.rounds.clone() }), scope.facts.written.clone());
+                    (Some(Squashed { steps, last: ran, rounds: scope.counted.clone() }), scope.facts.written.clone());
                 records.push(Record::Stepped(Box::new(Stepped { merged: Vec::new(), resolved, squashed, written, ..*stepped })));
             }
             record if place >= step => records.push(record),

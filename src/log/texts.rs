@@ -1,5 +1,6 @@
 //! Texts for people in records and snapshots: errors and questions, which may quote a secret value.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -41,6 +42,22 @@ impl SecretTexts {
                 change.op.units().for_each(|unit| self.learn(unit));
             });
         }
+    }
+
+    /// The texts of a thread at work; none without secrets.
+    pub(super) fn of(folded: &Folded) -> Self {
+        let mut texts = Self::default();
+        texts.learn_from(folded);
+        texts
+    }
+
+    /// The text as it is stored.
+    pub(super) fn blotted<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let mut text = Cow::Borrowed(text);
+        if self.is_in(&text) {
+            self.blot(text.to_mut());
+        }
+        text
     }
 
     /// The texts in a value.
@@ -204,6 +221,7 @@ impl SecretTexts {
             judged: _,
             taken: _,
             refused,
+            stopped: _,
             once: _,
         } = task;
         refused.iter_mut().for_each(|refused| self.blot(refused));

@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::fold::{FoldError, Folded};
-use super::question::QuestionKind;
+use super::question::{Question, QuestionKind};
 use super::record::Answered;
-use super::scope::{Task, TaskStatus};
+use super::scope::Task;
 use crate::error::Failure;
 use crate::id::{NodeName, TaskId};
 
@@ -14,8 +14,12 @@ impl Folded {
         let closed = self.facts.answer(answered.question, &answered.value)?;
         let shown = closed.show.as_ref().and_then(|show| show["fingerprint"].as_str()).map(str::to_owned);
         match &closed.kind {
+            // Of a graph whose steps are not stored: it counts when the task comes to that again.
+            QuestionKind::Guard(_) if self.find(&closed.task).is_none() && answered.value["verdict"] == "reject" => {
+                self.facts.journal(&closed.task).refusal = Some(answered.value.clone());
+                Ok(())
+            }
             QuestionKind::Violation | QuestionKind::Guard(_) if self.find(&closed.task).is_none() => {
-                // Of a graph whose steps are not stored: it counts when the task comes to that again.
                 self.facts.journal(&closed.task).verdicts.push((answered.value.clone(), shown));
                 Ok(())
             }
@@ -32,14 +36,31 @@ impl Folded {
         self.facts.journals.get(task)?.verdicts.get(judged).cloned()
     }
 
+    /// By which word a person does not let a task go on, from an earlier run whose steps were not stored.
+    pub(crate) fn refusal(&self, task: &TaskId) -> Option<Value> {
+        self.facts.journals.get(task)?.refusal.clone()
+    }
+
+    /// Graphs that a task called, and whose steps are not stored, have failed: what was refused there is asked anew.
+    pub(super) fn forget_refusals(&mut self, caller: &TaskId) {
+        let journals = self.facts.journals.iter_mut().filter(|(task, _)| task.path.is_inside(caller));
+        journals.for_each(|(_, journal)| journal.refusal = None);
+    }
+
+    /// Whether a task cannot go on before a question is answered: the task that asked, and those of nodes that its guard stops before they begin.
+    pub(crate) fn stops(&self, question: &Question, task: &TaskId) -> bool {
+        let begins = || self.find(task).is_none_or(|(scope, index)| scope.facts.tasks[index].is_at_its_beginning());
+        let is_guarded = |nodes: &[NodeName]| question.task.path == task.path && nodes.contains(&task.node) && begins();
+        question.task == *task || matches!(&question.kind, QuestionKind::Guard(nodes) if is_guarded(nodes))
+    }
+
     /// What a person says of a task that goes in circles, together with these nodes.
     pub(crate) fn let_go_on(&mut self, task: &TaskId, nodes: &[NodeName], verdict: &Value) -> Result<(), FoldError> {
         self.task_mut(task, "answered")?.judged += 1;
         let Some(scope) = self.scope_mut(&task.path) else { return Ok(()) };
         let said = |key: &str| verdict[key].as_str().unwrap_or_default().to_owned();
         // It is said of all of them that are about to begin.
-        let about_to =
-            |task: &&mut Task| nodes.contains(&task.due.node) && task.status == TaskStatus::Open && task.attempts == task.spent;
+        let about_to = |task: &&mut Task| nodes.contains(&task.due.node) && task.is_at_its_beginning();
         let tasks = scope.facts.tasks.iter_mut().filter(about_to);
         match verdict["verdict"].as_str() {
             Some("reject") => tasks.for_each(|task| task.refused = Some(said("reason"))),

@@ -100,8 +100,9 @@ impl Machine {
         for depth in (0..=asked.path.frames().len()).rev() {
             let path = asked.path.to_depth(depth);
             let Some((scope, motion)) = self.folded.scope(&path).zip(self.motion(&path)) else { continue };
-            let waited =
-                |task: &TaskId| (question.stops(task) || self.folded.works_for(&asked.path, task)) && !self.folded.waits(task);
+            let waited = |task: &TaskId| {
+                (self.folded.stops(question, task) || self.folded.works_for(&asked.path, task)) && !self.folded.waits(task)
+            };
             let woken: Vec<usize> = (0..motion.tasks.len()).filter(|index| waited(&scope.task_id(*index))).collect();
             let Some(motion) = self.motion_mut(&path) else { continue };
             for index in woken {

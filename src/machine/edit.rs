@@ -1,6 +1,6 @@
 //! Changes of a thread from outside a run: edits of its state, and forks.
 
-use super::{Env, Machine, RunFailure, Step, step::after};
+use super::{Env, Machine, RunFailure, Step, guard::left, step::after};
 use crate::clock::Timestamp;
 use crate::graph::{END, START, Shape};
 use crate::id::{BranchId, NodeName, Path, Position, StepNumber};
@@ -146,6 +146,7 @@ impl Machine {
             Ok(next) => next,
             Err(failure) => return Ok(Err(EditRefusal::Edges(failure))),
         };
+        let anew = left(shape, scope, &scope.facts.rounds, &next);
         let stepped = Stepped {
             branch: scope.facts.branch,
             path: path.clone(),
@@ -154,7 +155,7 @@ impl Machine {
             source: Source::Update,
             as_node: Some(node),
             rerouted: Vec::new(),
-            anew: Vec::new(),
+            anew,
             squashed: None,
             written,
             merged: Vec::new(),

@@ -10,7 +10,7 @@ use super::{Env, Live, Machine, Step};
 use crate::error::{Class, Failure, Origin};
 use crate::graph::{GuardShape, Shape, circle_schema};
 use crate::id::{NodeName, QuestionId, TaskId};
-use crate::log::{Cost, OnExpiry, QuestionKind, QuestionSpec, Record, Rerouted, Rounds, TaskFailed};
+use crate::log::{Arrival, Cost, OnExpiry, QuestionKind, QuestionSpec, Record, Rerouted, Rounds, Scope, TaskFailed};
 use crate::policy::Trip;
 
 /// What is known of a node, be it under an earlier name.
@@ -22,19 +22,32 @@ fn known_of<'r>(
     rounds.iter().filter(move |(known, _)| shape.name_now(known) == node)
 }
 
+/// The longest rows of the same failure and of the same action in the last rounds of a node.
+fn rows(shape: &Shape, rounds: &BTreeMap<NodeName, Rounds>, node: &NodeName) -> (u32, u32) {
+    let (now, earlier): (Vec<_>, Vec<_>) = known_of(shape, rounds, node).partition(|(known, _)| *known == node);
+    let earlier: Vec<&Rounds> = earlier.into_iter().map(|(_, known)| known).collect();
+    match now.first().filter(|(_, now)| now.rounds > 0) {
+        Some((_, now)) => now.rows(&earlier),
+        None => earlier.iter().map(|known| known.rows(&[])).fold((0, 0), longer),
+    }
+}
+
+fn longer(a: (u32, u32), b: (u32, u32)) -> (u32, u32) {
+    (a.0.max(b.0), a.1.max(b.1))
+}
+
 /// The guard that stops a node, and why.
 fn tripped<'s>(shape: &'s Shape, rounds: &BTreeMap<NodeName, Rounds>, node: &NodeName) -> Option<(&'s GuardShape, Trip)> {
     shape.guards.iter().filter(|guard| guard.nodes.contains(node)).find_map(|guard| {
         let own = known_of(shape, rounds, node).map(|(_, known)| known.rounds).sum();
-        let rows = guard.nodes.iter().flat_map(|node| known_of(shape, rounds, node)).map(|(_, known)| known.rows());
-        let (failures, actions) = rows.fold((0, 0), |longest, row| (longest.0.max(row.0), longest.1.max(row.1)));
+        let (failures, actions) = guard.nodes.iter().map(|node| rows(shape, rounds, node)).fold((0, 0), longer);
         Some((guard, guard.guard.trips(own, failures, actions)?))
     })
 }
 
-/// The names by which the log knows the nodes of a guard, and their own.
-fn names(shape: &Shape, rounds: &BTreeMap<NodeName, Rounds>, guard: &GuardShape) -> Vec<NodeName> {
-    let earlier = guard.nodes.iter().flat_map(|node| known_of(shape, rounds, node)).map(|(known, _)| known);
+/// The names by which the log may know the nodes of a guard: their own, and those that they had.
+fn names(shape: &Shape, guard: &GuardShape) -> Vec<NodeName> {
+    let earlier = guard.nodes.iter().flat_map(|node| shape.earlier_names(node));
     earlier.chain(&guard.nodes).collect::<BTreeSet<_>>().into_iter().cloned().collect()
 }
 
@@ -51,21 +64,24 @@ pub(super) fn other_way(shape: &Shape, rounds: &BTreeMap<NodeName, Rounds>, node
     let (guard, trip) = tripped(shape, rounds, node)?;
     let to = guard.guard.way().filter(|to| *to != node)?;
     let taken = guard.nodes.iter().flat_map(|node| known_of(shape, rounds, node)).any(|(_, known)| known.rerouted);
-    (!taken).then(|| Rerouted {
-        node: node.clone(),
-        to: to.clone(),
-        why: said(node, guard, trip),
-        anew: names(shape, rounds, guard),
-    })
+    (!taken).then(|| Rerouted { node: node.clone(), to: to.clone(), why: said(node, guard, trip), anew: names(shape, guard) })
 }
 
-/// The nodes whose phase is left: none of its nodes is due, or waits.
-pub(super) fn left(shape: &Shape, rounds: &BTreeMap<NodeName, Rounds>, next: &Scheduled) -> Vec<NodeName> {
+/// The nodes whose phase is left: one of its nodes was due, or waited, and none is or does now. Where a guard leads out of it, it is not left: that the other way
+/// was taken has to stay known.
+pub(super) fn left(shape: &Shape, scope: &Scope, rounds: &BTreeMap<NodeName, Rounds>, next: &Scheduled) -> Vec<NodeName> {
+    let facts = &scope.facts;
     let mut left = Vec::new();
     for phase in shape.guards.iter().filter(|guard| guard.phase.is_some()) {
-        let joins = next.arrivals.iter().filter_map(|arrival| shape.join_now(&arrival.join)).map(|join| shape.joins[join].target);
-        let waiting = joins.map(|target| &shape.nodes[target].name).chain(&next.deferred);
-        if !next.due.iter().map(|due| &due.node).chain(waiting).any(|node| phase.is_in(node)) {
+        let is_in = |node: &NodeName| phase.nodes.contains(shape.name_now(node));
+        let waits = |arrivals: &[Arrival], deferred: &[NodeName]| {
+            let mut joins =
+                arrivals.iter().filter_map(|arrival| shape.join_now(&arrival.join)).map(|join| shape.joins[join].target);
+            joins.any(|target| is_in(&shape.nodes[target].name)) || deferred.iter().any(is_in)
+        };
+        let was_in = facts.tasks.iter().any(|task| is_in(&task.due.node)) || waits(&facts.arrivals, &facts.deferred);
+        let is_still = next.due.iter().any(|due| is_in(&due.node)) || waits(&next.arrivals, &next.deferred);
+        if was_in && !is_still && !next.rerouted.iter().any(|rerouted| is_in(&rerouted.node)) {
             left.extend(phase.nodes.iter().flat_map(|node| known_of(shape, rounds, node)).map(|(known, _)| known.clone()));
         }
     }
@@ -85,7 +101,7 @@ fn question(shape: &Shape, rounds: &BTreeMap<NodeName, Rounds>, node: &NodeName,
     QuestionSpec {
         key: "guard".into(),
         occurrence: 0,
-        kind: QuestionKind::Guard(names(shape, rounds, guard)),
+        kind: QuestionKind::Guard(names(shape, guard)),
         text: format!("{}. Does it go on?", said(node, guard, trip)),
         schema: circle_schema(),
         show: Some(json!({"node": node, "phase": guard.phase, "why": trip.to_string(), "rounds": own, "tried": tried})),
@@ -100,28 +116,28 @@ impl Machine {
     /// Whether a task that is about to begin a round is stopped: it goes in circles, or a person has said that it did.
     pub(super) fn is_guarded(&mut self, index: usize, node: usize, task: &TaskId, env: &Env<'_>) -> Step<bool> {
         let Some(shape) = self.motion(&task.path).map(|motion| Arc::clone(&motion.shape)) else { return Ok(false) };
-        if shape.guards.is_empty() {
-            return Ok(false);
-        }
         loop {
             let Some(scope) = self.folded.scope(&task.path) else { return Ok(false) };
             let (known, name) = (&scope.facts.tasks[index], &shape.nodes[node].name);
-            // Another attempt of a round that has begun, what takes over for the node, or a round that whoever runs the thread grants it.
-            if known.attempts != known.spent || known.handling.is_some() || known.once {
+            // Another attempt of a round that has begun, or what takes over for the node.
+            if known.attempts != known.spent || known.handling.is_some() {
                 return Ok(false);
             }
             if let Some(reason) = known.refused.clone() {
                 self.give_up_round(index, task, format!("a person let it not go on: {reason}"))?;
                 return Ok(true);
             }
-            let Some((guard, trip)) = tripped(&shape, &scope.facts.rounds, name) else { return Ok(false) };
+            // Whoever runs the thread may grant it a round.
+            let tripped = if known.once { None } else { tripped(&shape, &scope.facts.rounds, name) };
+            let Some((guard, trip)) = tripped else { return Ok(false) };
             if guard.guard.fails() {
                 self.give_up_round(index, task, said(name, guard, trip))?;
                 return Ok(true);
             }
             let spec = question(&shape, &scope.facts.rounds, name, guard, trip);
             // What was said in an earlier run of a graph whose steps are not stored.
-            if let (Some((verdict, _)), QuestionKind::Guard(nodes)) = (self.folded.verdict(task), &spec.kind) {
+            let verdict = self.folded.verdict(task).map(|(verdict, _)| verdict).or_else(|| self.folded.refusal(task));
+            if let (Some(verdict), QuestionKind::Guard(nodes)) = (verdict, &spec.kind) {
                 self.folded.let_go_on(task, nodes, &verdict)?;
                 continue;
             }

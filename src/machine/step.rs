@@ -61,7 +61,7 @@ impl Machine {
         if path.is_root() && self.is_compensating() {
             next.due = self.next_compensation(merged.len());
         }
-        let anew = left(&shape, &rounds, &next);
+        let anew = self.folded.scope(path).map_or_else(Vec::new, |scope| left(&shape, scope, &rounds, &next));
         self.keep_names(&shape, (branch, path, step.next()), &mut next.due);
         let stepped = Stepped {
             branch,
