@@ -1,6 +1,7 @@
 //! What is retried, when, and for how long: plain data and decisions, without a clock.
 
 mod breaker;
+mod pace;
 mod retry;
 
 use std::time::Duration;
