@@ -133,6 +133,14 @@ impl BreakerState {
         Self { breaker, calls: VecDeque::new(), phase: Phase::Closed, pace: Pace::default() }
     }
 
+    /// Goes on where an earlier process was.
+    pub(crate) fn goes_on(&mut self, mut phase: Phase, gap: Duration, now: Timestamp) {
+        if let Phase::Open { until } = &mut phase {
+            *until = self.at_most(*until, now);
+        }
+        (self.phase, self.pace) = (phase, Pace::kept(gap));
+    }
+
     /// A clock that was set back makes nobody wait longer than is said.
     fn at_most(&self, until: Timestamp, now: Timestamp) -> Timestamp {
         until.min(now.plus(self.breaker.open_for))

@@ -25,6 +25,11 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
+    /// The pace of an earlier process.
+    pub(crate) fn kept(gap: Duration) -> Self {
+        Self { gap, ..Self::default() }
+    }
+
     /// A call begins. Gives its number, from 1.
     pub(crate) fn begins(&mut self) -> u64 {
         self.begun += 1;

@@ -22,6 +22,7 @@ mod open;
 mod options;
 mod outcome;
 mod perform;
+mod recall;
 mod resource;
 mod rule;
 mod seal;

@@ -117,7 +117,8 @@ impl<S: State> Runner<S> {
     /// A run of a graph with a node that uses a resource which is not declared, or that cannot work, is refused (code `resource`).
     #[must_use]
     pub fn resource(mut self, resource: Resource) -> Self {
-        Arc::make_mut(&mut self.resources).insert(resource.name.clone(), Arc::new(Shared::new(resource)));
+        Arc::make_mut(&mut self.resources)
+            .insert(resource.name.clone(), Arc::new(Shared::new(resource, self.inner.store.as_ref())));
         self
     }
 

@@ -1,16 +1,17 @@
 //! Turns at a resource: who may use it now, who waits and for how long, and what it is told when a task has used it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OnceCell, OwnedSemaphorePermit, Semaphore};
 
 use super::resource::{Resource, ResourceState};
 use crate::clock::{Clock, Timestamp};
 use crate::error::{Class, Failure, Origin};
 use crate::machine::TaskEnd;
 use crate::policy::{BreakerState, Call, Phase, Uses};
+use crate::store::{ResourceKept, Store};
 
 /// The longest pause that a resource is granted when it asks for one (Retry-After).
 pub(super) const PAUSE_MAX: Duration = Duration::from_secs(300);
@@ -28,6 +29,12 @@ pub(crate) struct Shared {
     ended: Notify,
     /// Where tasks stand in line when there is a gap between two.
     line: tokio::sync::Mutex<()>,
+    /// Held by the runner and its runs. A task that was cut off does not keep a file open.
+    pub(super) store: Option<Weak<dyn Store>>,
+    /// Set when it was looked up what the store keeps of it.
+    pub(super) recalled: OnceCell<()>,
+    /// Held by whoever has something kept, so that the store gets it in order.
+    pub(super) keeping: tokio::sync::Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -39,6 +46,8 @@ pub(super) struct Inside {
     pub(super) pause: Timestamp,
     in_use: usize,
     waiting: usize,
+    /// What the store has of it.
+    pub(super) kept: ResourceKept,
 }
 
 /// Why a task does not begin yet.
@@ -59,11 +68,21 @@ enum Wait {
 pub(crate) type Resources = BTreeMap<String, Arc<Shared>>;
 
 impl Shared {
-    pub(super) fn new(resource: Resource) -> Self {
+    pub(super) fn new(resource: Resource, store: Option<&Arc<dyn Store>>) -> Self {
         let places = resource.concurrency.map(|places| Arc::new(Semaphore::new(places)));
         let breaker = resource.breaker.map(BreakerState::new);
-        let inside = Inside { breaker, began: None, pause: Timestamp(0), in_use: 0, waiting: 0 };
-        Self { resource, places, inside: Mutex::new(inside), ended: Notify::new(), line: tokio::sync::Mutex::default() }
+        let kept = ResourceKept::default();
+        let inside = Inside { breaker, began: None, pause: Timestamp(0), in_use: 0, waiting: 0, kept };
+        Self {
+            resource,
+            places,
+            inside: Mutex::new(inside),
+            ended: Notify::new(),
+            line: tokio::sync::Mutex::default(),
+            store: store.map(Arc::downgrade),
+            recalled: OnceCell::new(),
+            keeping: tokio::sync::Mutex::default(),
+        }
     }
 
     pub(super) fn resource(&self) -> &Resource {
@@ -77,6 +96,7 @@ impl Shared {
     /// Waits for a turn. An error where the breaker is open and the task does not want to wait.
     async fn enter(self: &Arc<Self>, clock: &dyn Clock, waits: bool) -> Result<Turn, Failure> {
         let _waiting = Waiting::new(self);
+        self.recall(clock).await;
         let place = match &self.places {
             Some(places) => Some(Arc::clone(places).acquire_owned().await.expect("it is never closed")),
             None => None,
@@ -91,6 +111,7 @@ impl Shared {
                 Ok(number) => {
                     drop(line);
                     let turn = Turn { shared: Arc::clone(self), _place: place, number, reported: false };
+                    self.keep().await;
                     return Ok(turn);
                 }
                 Err(wait) => wait,
@@ -223,6 +244,10 @@ impl Turn {
             _ => Call::Worked,
         };
         self.end(call, now);
+        let shared = Arc::clone(&self.shared);
+        // Its place is free before the store has been told.
+        drop(self);
+        shared.keep().await;
     }
 
     fn end(&mut self, call: Call, now: Timestamp) {
