@@ -9,6 +9,7 @@ use super::fold::FoldError;
 use super::lacks::{SecretFields, is_lost};
 use super::parts::{Arrival, Due, Source, TaskRef, is_default};
 use super::record::{Input, Stepped, TaskDone};
+use super::terms::Arguments;
 use crate::clock::Timestamp;
 use crate::error::Failure;
 use crate::id::{BranchId, NodeName, Path, Position, StepNumber, TaskId};
@@ -103,6 +104,9 @@ pub(crate) struct ScopeFacts {
     /// The task that called the graph, if it is not the outermost one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) caller: Option<TaskId>,
+    /// What it was called with, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) arguments: Option<Arguments>,
     /// An input that is not applied yet.
     pub(crate) input: Option<Vec<Change>>,
     /// The tasks of the current step: those due by edges, then the sent ones.
@@ -245,6 +249,7 @@ impl Scope {
             branch: self.facts.branch,
             head: Some(Head { position, step: input.step, source: Source::Input }),
             caller: input.caller.clone(),
+            arguments: input.arguments.clone(),
             input: Some(input.changes.clone()),
             written: input.shared.then(Written::default),
             ..ScopeFacts::default()

@@ -10,7 +10,7 @@ use super::question::Question;
 use super::record::{AttemptFailed, Fault, Record, RunEnded, RunOutcome, TaskFailed};
 use super::scope::{Task, TaskStatus};
 use super::snapshot::Snapshot;
-use super::terms::EffectTerms;
+use super::terms::{Arguments, EffectTerms};
 use crate::error::Failure;
 
 /// A shorter text is found in too much that has nothing to do with it.
@@ -97,7 +97,11 @@ impl SecretTexts {
     /// What an effect is compensated with is for nodes, and stays as it is.
     fn blot_terms(&self, terms: &mut EffectTerms) {
         let EffectTerms { arguments, in_doubt: _, compensation: _ } = terms;
-        arguments.iter_mut().for_each(|arguments| self.blot(&mut arguments.shown));
+        self.blot_arguments(arguments.as_mut());
+    }
+
+    fn blot_arguments(&self, arguments: Option<&mut Arguments>) {
+        arguments.into_iter().for_each(|arguments| self.blot(&mut arguments.shown));
     }
 
     fn blot_question(&self, question: &mut Arc<Question>) {
@@ -118,6 +122,7 @@ impl SecretTexts {
                 self.blot_failure(failure);
             }
             Record::Asked(question) => self.blot_question(question),
+            Record::Input(input) => self.blot_arguments(input.arguments.as_mut()),
             Record::EffectStarted(started) => self.blot_terms(&mut started.terms),
             Record::EffectDone(done) => done.terms.iter_mut().for_each(|terms| self.blot_terms(terms)),
             Record::EffectFailed(failed) => {
@@ -142,7 +147,6 @@ impl SecretTexts {
             // No texts for people: state, which is sealed, and values that nodes work with.
             Record::Opened(_)
             | Record::RunStarted(_)
-            | Record::Input(_)
             | Record::TaskDone(_)
             | Record::Answered(_)
             | Record::Closed(_)
@@ -165,6 +169,7 @@ impl SecretTexts {
         if let Some(RunHead { started: _, ended: Some(outcome) }) = run {
             self.blot_outcome(outcome);
         }
+        inner.iter_mut().for_each(|(_, scope)| self.blot_arguments(scope.facts.arguments.as_mut()));
         let scopes = std::iter::once(graph).chain(inner.iter_mut().map(|(_, scope)| scope));
         for Task { due: _, status, attempts: _, spent: _, handling, again: _, feedback, rounds: _, judged: _, taken: _ } in
             scopes.flat_map(|scope| &mut scope.facts.tasks)
@@ -181,8 +186,8 @@ impl SecretTexts {
 
 /// Whether a record says something to people.
 pub(crate) fn tells(record: &Record) -> bool {
-    matches!(
-        record,
+    match record {
+        Record::Input(input) => input.arguments.is_some(),
         Record::AttemptFailed(_)
             | Record::TaskFailed(_)
             | Record::Asked(_)
@@ -191,6 +196,7 @@ pub(crate) fn tells(record: &Record) -> bool {
             | Record::EffectFailed(_)
             | Record::EffectDoubted(_)
             | Record::Compensating(_)
-            | Record::RunEnded(_)
-    )
+            | Record::RunEnded(_) => true,
+        _ => false,
+    }
 }

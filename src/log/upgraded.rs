@@ -163,6 +163,8 @@ impl Folded {
                 scope.kind = kind.at(&scope.path).unwrap_or_else(|| Arc::clone(&kind));
             }
         }
+        // What graphs were called with was said in the shapes of then.
+        self.inner.values_mut().for_each(|scope| scope.facts.arguments = None);
         for UpgradedState { path, values } in &upgraded.states {
             let Some(scope) = self.scope_mut(path) else { return Err(misplaced) };
             let mut values = values.clone();

@@ -284,8 +284,10 @@ impl Machine {
         give_ids(&shape.schema, &mut changes, || format!("{thread}:{}:{path}input@{}", branch.0, step.0));
         let unlisted = self.durability == Durability::Exit;
         let shared = called.as_ref().is_some_and(|called| called.shared);
-        let (caller, was) = called.map_or((None, None), |called| (Some(called.caller), called.was));
-        self.record(Record::Input(Box::new(Input { branch, path: path.clone(), caller, shared, step, changes, unlisted, was })))?;
+        let (caller, was, arguments) =
+            called.map_or((None, None, None), |called| (Some(called.caller), called.was, called.arguments));
+        let input = Input { branch, path: path.clone(), caller, shared, step, changes, unlisted, was, arguments };
+        self.record(Record::Input(Box::new(input)))?;
         self.merge_step(path)
     }
 

@@ -52,6 +52,7 @@ impl Machine {
                 changes,
                 unlisted: false,
                 was: None,
+                arguments: facts.arguments.clone(),
             })))?;
             return self.merge_step(path);
         }

@@ -4,6 +4,7 @@
 //! commands that follow from them, and folds these records at once. The runner must append the records before it carries
 //! out a command; if that fails it drops the machine, and the log is the truth again.
 
+mod again;
 mod answer;
 mod begin;
 mod call;

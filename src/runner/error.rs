@@ -28,7 +28,7 @@ use crate::store::{StoreError, ThreadStatus};
 /// | `unknown-message` | a message is to be removed that is not there, by an input, an edit or a node | as it was, or can be resumed |
 /// | `question-unknown`, `question-answered`, `question-expired`, `question-closed`, `question-ambiguous`, `not-waiting`, `answer-misfit` | an answer is refused | as it was |
 /// | `edit-node`, `edit-changes`, `no-checkpoint`, `no-subgraph` | an edit, a fork or a look inside is refused | as it was |
-/// | `node-failed`, `update-refused`, `goto`, `no-parent`, `route`, `join-starved`, `merge-conflict`, `merge-function` | a run failed | can be resumed |
+/// | `node-failed`, `update-refused`, `effect-arguments`, `goto`, `no-parent`, `route`, `join-starved`, `merge-conflict`, `merge-function` | a run failed | can be resumed |
 /// | `step-limit` | the limit of steps is used up | can be resumed |
 /// | `dependency-missing`, `resource`, `unknown-node`, `shut-down` | a node needs what was not handed in, or uses a resource that is not declared or cannot work; a breakpoint at no node; the runner shuts down | as it was |
 /// | `no-secrets`, `secret-missing`, `secret-unknown`, `secret` | secret fields and nobody says what of them is stored; a value that is not there any more, of a field that is not there; one that cannot be sealed or opened | as it was stored |
