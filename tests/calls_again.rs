@@ -216,6 +216,18 @@ async fn rounds_that_call_come_to_the_same_end_wherever_the_process_dies() {
     }
 }
 
+/// Nothing of an unstored graph is on record but its effects: a process that comes in a later round has to know which of them belong to which input.
+#[tokio::test]
+async fn rounds_that_call_an_unstored_graph_come_to_the_same_end_too() {
+    for durability in [ferrata::Durability::Step, ferrata::Durability::Behind, ferrata::Durability::Exit] {
+        let graph =
+            |world: &World| one(with_feedback.verify(at_least_3)).callable("think", thinking(world).unstored()).build();
+        let test = crash_everywhere_in(World::new, graph, Work::update()).thread(move |thread| thread.durability(durability));
+        let report = test.after_each(|_, state| assert!(state.n >= 3)).await;
+        report.unwrap_or_else(|faults| panic!("{durability:?}: {faults}"));
+    }
+}
+
 #[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug, PartialEq)]
 struct Login {
     user: String,

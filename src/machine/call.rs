@@ -109,6 +109,7 @@ impl Machine {
             Some(_) if is_begun => Ok(()),
             Some(_) => self.merge_step(&path)?,
             None => {
+                self.note_input(&task, &path, arguments.as_ref(), env)?;
                 let (changes, shared) = match call.input {
                     CallInput::Changes(changes) => (changes, false),
                     CallInput::Shared(changes) => (changes, true),
