@@ -130,7 +130,11 @@ async fn one_more_call_in_the_node_takes_another_input() {
             let is_first = nth.fetch_add(1, Ordering::SeqCst) == 0;
             async move {
                 let first = call(&ctx, "one").await?;
-                if is_first { Err(NodeError::new("the line went dead").transient()) } else { call(&ctx, "two").await.or(Ok(first)) }
+                if is_first {
+                    Err(NodeError::new("the line went dead").transient())
+                } else {
+                    call(&ctx, "two").await.or(Ok(first))
+                }
             }
         };
         one(work.retry(Retry::transient(2).first_delay(SECOND))).callable("think", thinking(&world))
@@ -220,8 +224,7 @@ async fn rounds_that_call_come_to_the_same_end_wherever_the_process_dies() {
 #[tokio::test]
 async fn rounds_that_call_an_unstored_graph_come_to_the_same_end_too() {
     for durability in [ferrata::Durability::Step, ferrata::Durability::Behind, ferrata::Durability::Exit] {
-        let graph =
-            |world: &World| one(with_feedback.verify(at_least_3)).callable("think", thinking(world).unstored()).build();
+        let graph = |world: &World| one(with_feedback.verify(at_least_3)).callable("think", thinking(world).unstored()).build();
         let test = crash_everywhere_in(World::new, graph, Work::update()).thread(move |thread| thread.durability(durability));
         let report = test.after_each(|_, state| assert!(state.n >= 3)).await;
         report.unwrap_or_else(|faults| panic!("{durability:?}: {faults}"));

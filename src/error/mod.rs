@@ -1,6 +1,7 @@
 //! Errors of nodes: what went wrong, what kind of thing that is, and whether an effect may have happened.
 
 mod class;
+mod limits;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::EffectId;
 pub use class::Class;
 use class::{Refused, chain, class_of, class_of_status};
+pub(crate) use limits::TooLarge;
 
 /// The result of a node, or of anything that ends up in one.
 pub type Result<T, E = NodeError> = std::result::Result<T, E>;
@@ -276,10 +278,18 @@ pub enum Origin {
     Rule,
     /// A resource that the node uses is not available.
     Resource,
+    /// More tasks would be due in one step than may be.
+    TaskLimit,
+    /// What the node wrote, or wanted recorded, is too large.
+    UpdateLimit,
+    /// A state would become too large.
+    StateLimit,
+    /// The node asked for more answers than the thread may wait for.
+    QuestionLimit,
 }
 
 impl Origin {
-    const ALL: [Self; 16] = [
+    const ALL: [Self; 20] = [
         Self::Node,
         Self::Panic,
         Self::Timeout,
@@ -296,6 +306,10 @@ impl Origin {
         Self::EffectArguments,
         Self::Rule,
         Self::Resource,
+        Self::TaskLimit,
+        Self::UpdateLimit,
+        Self::StateLimit,
+        Self::QuestionLimit,
     ];
 
     /// Where a failure came from that was recorded with that code.
@@ -319,6 +333,10 @@ impl Origin {
             Self::EffectArguments => "effect-arguments",
             Self::Rule => "rule-broken",
             Self::Resource => "resource-unavailable",
+            Self::TaskLimit => "task-limit",
+            Self::UpdateLimit => "update-limit",
+            Self::StateLimit => "state-limit",
+            Self::QuestionLimit => "question-limit",
             Self::Node | Self::Panic | Self::Timeout => "node-failed",
         }
     }

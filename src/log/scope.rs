@@ -13,7 +13,7 @@ use super::terms::Arguments;
 use crate::clock::Timestamp;
 use crate::error::Failure;
 use crate::id::{BranchId, NodeName, Path, Position, StepNumber, TaskId};
-use crate::state::{AnyState, Change, FieldName, Op, Rule, StateCell, StateError, StateKind, resolve};
+use crate::state::{AnyState, Change, FieldName, Op, Rule, StateCell, StateError, StateKind, changes_bytes, resolve};
 
 /// How a task of the current step stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -163,12 +163,14 @@ pub(crate) struct Scope {
     /// The changes in the order in which they were applied, if somebody wants to know.
     pub(crate) applied: Option<Vec<Change>>,
     pub(crate) secrets: SecretFields,
+    /// How many bytes the state takes at most, once somebody has measured it.
+    pub(crate) bytes: Option<u64>,
 }
 
 impl Scope {
     pub(crate) fn new(path: Path, kind: Arc<StateKind>, branch: BranchId) -> Self {
         let facts = ScopeFacts { branch, ..ScopeFacts::default() };
-        Self { path, state: kind.empty(), kind, facts, applied: None, secrets: SecretFields::default() }
+        Self { path, state: kind.empty(), kind, facts, applied: None, secrets: SecretFields::default(), bytes: None }
     }
 
     /// Its state, for those who do not know the type.
@@ -278,6 +280,7 @@ impl Scope {
     /// Applies changes, but for those of fields whose outcome is resolved.
     fn apply_unless(&mut self, changes: &[Change], resolved: &[Change]) -> Result<(), FoldError> {
         if resolved.is_empty() {
+            self.bytes.iter_mut().for_each(|bytes| *bytes = bytes.saturating_add(changes_bytes(changes)));
             if self.kind.has_secrets() {
                 self.apply_secrets(changes)?;
             } else {

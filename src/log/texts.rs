@@ -189,14 +189,14 @@ pub(crate) fn tells(record: &Record) -> bool {
     match record {
         Record::Input(input) => input.arguments.is_some(),
         Record::AttemptFailed(_)
-            | Record::TaskFailed(_)
-            | Record::Asked(_)
-            | Record::EffectStarted(_)
-            | Record::EffectDone(_)
-            | Record::EffectFailed(_)
-            | Record::EffectDoubted(_)
-            | Record::Compensating(_)
-            | Record::RunEnded(_) => true,
+        | Record::TaskFailed(_)
+        | Record::Asked(_)
+        | Record::EffectStarted(_)
+        | Record::EffectDone(_)
+        | Record::EffectFailed(_)
+        | Record::EffectDoubted(_)
+        | Record::Compensating(_)
+        | Record::RunEnded(_) => true,
         _ => false,
     }
 }

@@ -169,7 +169,7 @@ impl Folded {
             let Some(scope) = self.scope_mut(path) else { return Err(misplaced) };
             let mut values = values.clone();
             scope.secrets = SecretFields::of_stored(&scope.kind, &mut values, &[])?;
-            scope.state = scope.kind.decode(values)?;
+            (scope.state, scope.bytes) = (scope.kind.decode(values)?, None);
         }
         Ok(())
     }

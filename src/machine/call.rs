@@ -97,9 +97,13 @@ impl Machine {
         let tasks = known.map(|scope| scope.facts.tasks.len());
         if tasks.is_none()
             && let CallInput::Changes(changes) | CallInput::Shared(changes) = &call.input
-            && let Err(error) = check(&shape.schema, changes)
         {
-            return refuse(format!("the input of the graph \"{key}\" cannot be applied: {error}"));
+            if let Err(error) = check(&shape.schema, changes) {
+                return refuse(format!("the input of the graph \"{key}\" cannot be applied: {error}"));
+            }
+            if let Err(failure) = self.bounds.changes(|| format!("the input of the graph \"{key}\""), changes) {
+                return Ok(Err(failure.seen_outside()));
+            }
         }
         // An input that could not be applied the last time still has to be.
         let is_begun = self.folded.scope(&path).is_some_and(|scope| scope.facts.input.is_none());

@@ -16,7 +16,7 @@ impl Machine {
     ///
     /// On a failure the state may hold what was never recorded: the graph must not go on in this run.
     pub(super) fn merge_step(&mut self, path: &Path) -> Step<Result<(), RunFailure>> {
-        let position = self.folded.facts.next;
+        let (position, bounds) = (self.folded.facts.next, self.bounds);
         let (Some(shape), Some(scope)) = (self.root.shape.at(path).cloned(), self.folded.scope_mut(path)) else {
             return Err(FoldError::Misplaced { position, what: "a step of a graph that is not there" });
         };
@@ -50,8 +50,9 @@ impl Machine {
             merged => merged?,
         }
         let branch = scope.facts.branch;
-        let mut next = match next(&shape, scope, &done, before.as_ref(), input.is_some()) {
-            Ok(next) => next.finish(&shape),
+        let next = bounds.state(scope, step).and_then(|()| next(&shape, scope, &done, before.as_ref(), input.is_some()));
+        let mut next = match next.and_then(|next| bounds.due(next.finish(&shape), step)) {
+            Ok(next) => next,
             Err(failure) => {
                 scope.applied.iter_mut().for_each(|changes| changes.truncate(applied));
                 self.spoil(path, &failure);

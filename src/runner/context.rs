@@ -18,12 +18,12 @@ use super::resource::Resources;
 use super::stream::{Announcer, Told};
 use super::subgraph::Runnables;
 use crate::clock::Clock;
-use crate::error::{Failure, NodeError};
+use crate::error::{Failure, NodeError, TooLarge};
 use crate::graph::{Asking, NodeReturn};
 use crate::id::{EffectId, TaskId, ThreadName};
 use crate::log::{Cost, QuestionSpec};
 use crate::machine::{Call, CallOutcome, Note, Place, Start, check_expiry};
-use crate::state::to_value;
+use crate::state::{to_value, value_bytes};
 
 tokio::task_local! {
     /// Set inside an effect.
@@ -54,6 +54,15 @@ pub(crate) struct Common {
     pub(crate) root: Arc<Runnables>,
     pub(crate) resources: Arc<Resources>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// How much may be written or recorded at once.
+    pub(crate) update_bytes_max: u64,
+}
+
+impl Common {
+    /// Refuses what is too large to be recorded at once.
+    pub(crate) fn check_bytes(&self, what: impl FnOnce() -> String, bytes: u64) -> Result<(), NodeError> {
+        TooLarge::check(what, bytes, self.update_bytes_max).map_err(NodeError::too_large)
+    }
 }
 
 /// One attempt of a task, as it is known to the node (through [`Context`]) and to the runner.
@@ -381,6 +390,7 @@ impl Context {
             return Err(NodeError::new(text).deterministic());
         }
         check_expiry(&spec).map_err(|what| NodeError::new(what).deterministic())?;
+        self.attempt.run.check_bytes(|| format!("the question \"{}\" with what it shows", spec.key), spec.bytes())?;
         self.attempt.seal_with(spec);
         pending().await
     }
@@ -416,6 +426,7 @@ impl Context {
     /// ```
     pub async fn mark<T: Serialize + ?Sized>(&self, key: &str, value: &T) -> Result<(), NodeError> {
         let (key, value) = (self.own_key(key), to_value(value)?);
+        self.attempt.run.check_bytes(|| format!("the mark \"{key}\""), value_bytes(&value))?;
         // Also inside an effect that has to come to its end while the node waits for a person.
         if !self.attempt.note(Note::Mark { key: key.clone(), value: value.clone() }).await {
             return pending().await;

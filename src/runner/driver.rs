@@ -228,6 +228,7 @@ impl Driver {
             root: Arc::clone(&self.runnables),
             resources: Arc::clone(&self.resources),
             observer: self.observer.clone(),
+            update_bytes_max: self.machine.bounds().update_bytes,
         };
         (Arc::new(common), requests)
     }
