@@ -46,7 +46,7 @@ pub(crate) enum Request {
 /// What all attempts of a run have in common.
 pub(crate) struct Common {
     pub(crate) thread: ThreadName,
-    pub(crate) requests: mpsc::UnboundedSender<Request>,
+    pub(crate) requests: mpsc::Sender<Request>,
     pub(crate) announcer: Announcer,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) dependencies: Dependencies,
@@ -203,13 +203,13 @@ impl Attempt {
         self.beat();
         let (reply, answer) = oneshot::channel();
         let request = Request::Note { place: self.start.place.clone(), note, reply };
-        self.run.requests.send(request).is_ok() && answer.await.unwrap_or(false)
+        self.run.requests.send(request).await.is_ok() && answer.await.unwrap_or(false)
     }
 
     /// Has a graph run, and waits for what comes of it; `None` if the attempt is over.
     pub(crate) async fn call(self: &Arc<Self>, call: Call) -> Option<CallOutcome> {
         let (reply, answer) = oneshot::channel();
-        self.run.requests.send(Request::Call { call, caller: Arc::clone(self), reply }).ok()?;
+        self.run.requests.send(Request::Call { call, caller: Arc::clone(self), reply }).await.ok()?;
         answer.await.ok()
     }
 }
