@@ -94,7 +94,7 @@ mod tests {
         let mut bound = state_bytes(&schema, &state).expect("it can be read");
         for update in updates {
             bound += changes_bytes(update.changes());
-            state.apply(&schema, update.changes()).expect("it fits");
+            state.write(&schema, update.changes()).expect("it fits");
             let exact = state_bytes(&schema, &state).expect("it can be read");
             assert!(exact <= bound, "{exact} is more than {bound} after {update:?}");
         }
