@@ -232,6 +232,33 @@ async fn rounds_that_call_an_unstored_graph_come_to_the_same_end_too() {
 }
 
 #[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug, PartialEq)]
+struct Deep {
+    tree: serde_json::Value,
+}
+
+/// An input may be as deep as any value.
+#[tokio::test(start_paused = true)]
+async fn the_input_may_be_as_deep_as_a_value_can_be() {
+    let mut deep = serde_json::json!(1);
+    for _ in 0..ferrata::state::DEPTH_MAX {
+        deep = serde_json::json!([deep]);
+    }
+    let work = move |ctx: Context| {
+        let deep = deep.clone();
+        async move {
+            let tree = if ctx.attempt() == 1 { deep } else { serde_json::json!([]) };
+            ctx.call::<Deep>("deep", Deep::update().tree(tree)).await?;
+            Err::<WorkUpdate, _>(NodeError::new("the line went dead").transient())
+        }
+    };
+    let nothing = || async { Ok(Deep::update()) };
+    let inner = Graph::<Deep>::new("deep").node("nothing", nothing).edge(START, "nothing").edge("nothing", END);
+    let graph = one(work.retry(Retry::transient(2).first_delay(SECOND))).callable("deep", inner.build().expect("right"));
+    let error = Desk::new().thread(graph).run(Work::update()).await.expect_err("another input is refused");
+    assert_eq!(error.code(), "effect-arguments", "{error}");
+}
+
+#[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug, PartialEq)]
 struct Login {
     user: String,
     #[state(secret)]

@@ -163,6 +163,20 @@ async fn a_node_that_sends_too_many_and_a_graph_inside_are_held_to_the_limit_too
         assert_eq!(ended(place.thread(inner()).step_tasks_max(6).resume().await).n, 6);
         assert_eq!(world.done(), 1);
     }
+    // Where the graph inside begins, it has its input on record already.
+    for place in Place::both() {
+        let each = |thing: u64| async move { Ok(Work::update().push_log(format!("{thing}"))) };
+        let inner = || Graph::<Work>::new("inner").node("each", each).fan_out(START, "each", |_| 0..6_u64).edge("each", END);
+        let work = |ctx: Context| async move {
+            let inner = ctx.call::<Work>("inner", Work::update().hint(letters(100))).await?;
+            Ok(Work::update().n(inner.log.len() as i64))
+        };
+        let graph = || one(work.into_node()).callable("inner", inner().build().expect("right"));
+        let bytes = (STATE + 100) as u64;
+        told(place.thread(graph()).step_tasks_max(5).run(Work::update()).await, "task-limit");
+        told(place.thread(graph()).state_bytes_max(bytes - 1).resume().await, "state-limit");
+        assert_eq!(ended(place.thread(graph()).step_tasks_max(6).resume().await).n, 6);
+    }
     let sends = || async { Ok(Next::update(Work::update()).goto((0..6).map(|n| Target::send("each", n)))) };
     let each = |thing: u64| async move { Ok(Work::update().push_log(format!("{thing}"))) };
     let graph = || {
@@ -450,6 +464,34 @@ async fn what_is_asked_about_results_is_always_asked() {
     assert_eq!(outcome.questions().len(), 4);
     let violation = outcome.questions().iter().find(|question| &*question.key == "violation").expect("it is asked");
     let _ = place.thread(graph()).answer(violation.id, Approval::approve()).await.expect("it is taken");
+}
+
+/// More than the loop's queue takes: whoever comes too many waits, and nobody waits for ever.
+#[tokio::test]
+async fn a_node_may_do_more_at_once_than_a_queue_takes() {
+    let world = World::default();
+    let graph = || {
+        let world = world.clone();
+        let work = move |ctx: Context| {
+            let world = world.clone();
+            async move {
+                let mut all = tokio::task::JoinSet::new();
+                for n in 0..6_000 {
+                    let (ctx, world) = (ctx.clone(), world.clone());
+                    let act = move |_key| async move { Ok(world.act()) };
+                    all.spawn(async move { ctx.effect(&n.to_string(), act).repeatable().await });
+                }
+                while let Some(done) = all.join_next().await {
+                    done?.map(drop)?;
+                }
+                Ok(Work::update().n(1))
+            }
+        };
+        one(work.into_node())
+    };
+    let [place, _] = Place::both();
+    ended(place.thread(graph()).run(Work::update()).await);
+    assert_eq!(world.done(), 6_000);
 }
 
 #[tokio::test]

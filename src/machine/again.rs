@@ -10,7 +10,7 @@ use crate::error::{Class, Failure, Origin, shortened};
 use crate::graph::Shape;
 use crate::id::{Frame, Path, TaskId};
 use crate::log::{Arguments, Marked, Record};
-use crate::state::{Change, fingerprint, to_value};
+use crate::state::{Change, fingerprint};
 
 impl Call {
     /// What the graph is called with, if that is the caller's own choice: what a node that is a graph begins with follows from the state. Secret
@@ -20,7 +20,8 @@ impl Call {
         let is_taken = |name: &str| shape.input.as_ref().is_none_or(|fields| fields.iter().any(|field| field == name));
         let told = changes.iter().filter(|change| is_taken(&change.field) && !shape.schema.is_secret(&change.field));
         let told: Vec<&Change> = told.collect();
-        let exact = to_value(&told).ok()?;
+        // They may be as deep as a value can be, and this is around them.
+        let exact = serde_json::to_value(&told).ok()?;
         Some(Arguments { fingerprint: fingerprint(&exact), shown: shortened(&Value::Object(shown(&told)).to_string()) })
     }
 }
@@ -28,7 +29,7 @@ impl Call {
 /// Changes as people read them: what is not simply set shows how it is written.
 fn shown(changes: &[&Change]) -> Map<String, Value> {
     let one = |change: &Change| {
-        let value = match to_value(&change.op) {
+        let value = match serde_json::to_value(&change.op) {
             Ok(Value::Object(mut op)) if op.contains_key("set") => op.remove("set").unwrap_or_default(),
             op => op.unwrap_or_default(),
         };
