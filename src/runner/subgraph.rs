@@ -115,7 +115,8 @@ impl<T: State> Graph<T> {
         with_subgraph(run.into_node(), subgraph)
     }
 
-    /// Makes the graph a node of a graph over another state: `input` says what it begins with, `output` what comes of its last state.
+    /// Makes the graph a node of a graph over another state: `input` says what it begins with, `output` what comes of its last state. What `input` gave
+    /// first counts, in later attempts and rounds of the node as well: it should depend on the state alone.
     ///
     /// ```
     /// use ferrata::{Context, END, Graph, Runner, START, State, View, store::MemoryStore};
