@@ -37,7 +37,8 @@ impl<S: State> GraphBuilder<S> {
     /// Guards several nodes together: the same failure or action in one of them stops whichever of them is due next, each of them has so many rounds, and
     /// their rounds are counted from 0 again when the phase is left, which is when none of them is due or waits any more. Where the guard leads out of it by its
     /// other way, it stays known that this was taken. So a loop over many pieces of work has
-    /// all its rounds for each of them. A node belongs to one phase at most, and may have a [guard](Node::guard) of its own besides.
+    /// all its rounds for each of them. A node belongs to one phase at most, and may have a [guard](Node::guard) of its own
+    /// besides; both look at the same counts.
     ///
     /// ```
     /// use ferrata::{END, Graph, Guard, Outcome, Runner, START, State, View, store::MemoryStore};

@@ -39,6 +39,9 @@ pub struct Rounds {
     /// Whether another way was taken already.
     #[serde(default, skip_serializing_if = "is_default")]
     pub rerouted: bool,
+    /// Whether its guard stopped it since its last round, and its error handler took over.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub stopped: bool,
 }
 
 /// Something that a node did, or failed of, in so many rounds in a row.
@@ -59,9 +62,15 @@ pub(super) struct Round {
     actions: Vec<(String, String)>,
     /// Whether it is to be made again: what it did so far counts when that is done.
     is_cut: bool,
+    /// Whether its guard stopped the node before it ran, which is no round.
+    is_stop: bool,
 }
 
 impl Round {
+    fn stop() -> Self {
+        Self { is_stop: true, ..Self::default() }
+    }
+
     pub(super) fn cut() -> Self {
         Self { is_cut: true, ..Self::default() }
     }
@@ -91,6 +100,10 @@ fn note(seen: &mut Vec<(String, String)>, fingerprint: String, shown: String) {
 impl Rounds {
     /// Another round is over.
     pub(super) fn add(&mut self, round: Round) {
+        self.stopped = round.is_stop;
+        if round.is_stop {
+            return;
+        }
         self.rounds = self.rounds.saturating_add(1);
         if round.failures.is_empty() && round.actions.is_empty() && self.failures.is_empty() && self.actions.is_empty() {
             return;
@@ -131,14 +144,12 @@ impl Folded {
         for (nth, task) in merged.iter().enumerate() {
             let Some(index) = scope.place_of_merged(nth, task) else { continue };
             let known = &scope.facts.tasks[index];
-            // Its guard stopped it before it ran.
             if known.stopped {
+                rounds.entry(task.node.clone()).or_insert_with(Round::stop);
                 continue;
             }
-            if !rounds.contains_key(&task.node) {
-                rounds.insert(task.node.clone(), Round::default());
-            }
-            let Some(round) = rounds.get_mut(&task.node) else { continue };
+            let round = rounds.entry(task.node.clone()).or_default();
+            round.is_stop = false;
             let noted = known.result().into_iter().flat_map(|done| &done.failures);
             let failed = known.handling.iter().chain(noted);
             failed.for_each(|failure| round.failed(failure, texts.get_or_init(|| SecretTexts::of(self))));

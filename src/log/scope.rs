@@ -11,11 +11,12 @@ use super::lacks::{SecretFields, is_lost};
 use super::parts::{Arrival, Due, Source, TaskRef, is_default};
 use super::record::{Input, Stepped, TaskDone};
 use super::rounds::{Round, Rounds};
+use super::terms::Arguments;
 use super::texts::SecretTexts;
 use crate::clock::Timestamp;
 use crate::error::Failure;
 use crate::id::{BranchId, NodeName, Path, Position, StepNumber, TaskId};
-use crate::state::{AnyState, Change, FieldName, Op, Rule, StateCell, StateError, StateKind, resolve};
+use crate::state::{AnyState, Change, FieldName, Op, Rule, StateCell, StateError, StateKind, changes_bytes, resolve};
 
 /// How a task of the current step stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -123,6 +124,9 @@ pub(crate) struct ScopeFacts {
     /// The task that called the graph, if it is not the outermost one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) caller: Option<TaskId>,
+    /// What it was called with, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) arguments: Option<Arguments>,
     /// An input that is not applied yet.
     pub(crate) input: Option<Vec<Change>>,
     /// The tasks of the current step: those due by edges, then the sent ones.
@@ -184,12 +188,14 @@ pub(crate) struct Scope {
     /// What repeats at its nodes, as of its last step, if the steps of the run are stored as one.
     pub(crate) counted: BTreeMap<NodeName, Rounds>,
     pub(crate) secrets: SecretFields,
+    /// How many bytes the state takes at most, once somebody has measured it.
+    pub(crate) bytes: Option<u64>,
 }
 
 impl Scope {
     pub(crate) fn new(path: Path, kind: Arc<StateKind>, branch: BranchId) -> Self {
-        let facts = ScopeFacts { branch, ..ScopeFacts::default() };
-        Self { path, state: kind.empty(), kind, facts, applied: None, counted: BTreeMap::new(), secrets: SecretFields::default() }
+        let (facts, state, counted) = (ScopeFacts { branch, ..ScopeFacts::default() }, kind.empty(), BTreeMap::new());
+        Self { path, state, kind, facts, applied: None, counted, secrets: SecretFields::default(), bytes: None }
     }
 
     /// Its state, for those who do not know the type.
@@ -285,6 +291,7 @@ impl Scope {
             branch: self.facts.branch,
             head: Some(Head { position, step: input.step, source: Source::Input }),
             caller: input.caller.clone(),
+            arguments: input.arguments.clone(),
             input: Some(input.changes.clone()),
             written: input.shared.then(Written::default),
             ..ScopeFacts::default()
@@ -310,6 +317,7 @@ impl Scope {
     /// Applies changes, but for those of fields whose outcome is resolved.
     fn apply_unless(&mut self, changes: &[Change], resolved: &[Change]) -> Result<(), FoldError> {
         if resolved.is_empty() {
+            self.bytes.iter_mut().for_each(|bytes| *bytes = bytes.saturating_add(changes_bytes(changes)));
             if self.kind.has_secrets() {
                 self.apply_secrets(changes)?;
             } else {

@@ -124,14 +124,17 @@ impl Machine {
                 return Ok(false);
             }
             if let Some(reason) = known.refused.clone() {
-                self.give_up_round(index, task, format!("a person let it not go on: {reason}"))?;
+                self.give_up_round(index, task, format!("a person let it not go on: {reason}"), true)?;
                 return Ok(true);
             }
             // Whoever runs the thread may grant it a round.
             let tripped = if known.once { None } else { tripped(&shape, &scope.facts.rounds, name) };
             let Some((guard, trip)) = tripped else { return Ok(false) };
             if guard.guard.fails() {
-                self.give_up_round(index, task, said(name, guard, trip))?;
+                // An error handler that leads back to the node gets it once; a value in its place is as good the next time.
+                let again = known_of(&shape, &scope.facts.rounds, name).any(|(_, known)| known.stopped);
+                let handles = self.degrades(task) || !again;
+                self.give_up_round(index, task, said(name, guard, trip), handles)?;
                 return Ok(true);
             }
             let spec = question(&shape, &scope.facts.rounds, name, guard, trip);
@@ -147,10 +150,10 @@ impl Machine {
         }
     }
 
-    /// The node fails without having run.
-    fn give_up_round(&mut self, index: usize, task: &TaskId, message: String) -> Step {
+    /// The node fails without having run. `handles`: whether its error handler may take over.
+    fn give_up_round(&mut self, index: usize, task: &TaskId, message: String, handles: bool) -> Step {
         let failure = Failure { origin: Origin::Guard, class: Class::Terminal, message, causes: Vec::new(), tried: false };
-        let (handled, cost) = (self.is_handled(task), Cost::default());
+        let (handled, cost) = (handles && self.is_handled(task), Cost::default());
         let attempt = self.folded.scope(&task.path).map_or(0, |scope| scope.facts.tasks[index].attempts);
         self.record(Record::TaskFailed(Box::new(TaskFailed { task: task.clone(), attempt, failure, handled, cost })))?;
         // Its error handler has its turn.

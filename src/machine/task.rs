@@ -84,6 +84,7 @@ impl Machine {
     /// Takes in the end of an attempt. A late one, of a task that has moved on, changes nothing.
     pub(crate) fn task_ended(&mut self, place: &Place, end: TaskEnd, cost: Cost, env: &Env<'_>) -> Step {
         let Some(task) = self.current(place) else { return Ok(()) };
+        let end = self.asking(end);
         let (path, index) = (&place.path, place.index);
         let attempt = self.folded.scope(path).map_or(0, |scope| scope.facts.tasks[index].attempts).saturating_add(1);
         let live = if matches!(end, TaskEnd::Paused { .. }) { Live::Paused } else { Live::Idle };
@@ -167,7 +168,7 @@ impl Machine {
     }
 
     /// Whether what takes over for the node gives a value in its place.
-    fn degrades(&self, task: &TaskId) -> bool {
+    pub(super) fn degrades(&self, task: &TaskId) -> bool {
         let shape = self.motion(&task.path).map(|motion| &motion.shape);
         shape.and_then(|shape| Some(shape.nodes[shape.index(&task.node)?].policy.degrades)).unwrap_or_default()
     }

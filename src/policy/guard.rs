@@ -94,7 +94,7 @@ impl Guard {
     }
 
     /// In place of asking a person the node fails, with a failure of [`Origin::Guard`](crate::Origin::Guard) that is terminal: for its error handler or its
-    /// fallback, and else for whoever runs the thread. Each [`Thread::resume`](crate::Thread::resume) lets it have one more round then.
+    /// fallback, and else for whoever runs the thread, who also gets it when an error handler has led back to the node. Each [`Thread::resume`](crate::Thread::resume) lets it have one more round then.
     pub fn or_fail(mut self) -> Self {
         self.fails = true;
         self

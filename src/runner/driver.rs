@@ -22,13 +22,13 @@ use super::handler::Startable;
 use super::keeper::Keeper;
 use super::observer::Observer;
 use super::outcome::Suspension;
-use super::resource::{Resources, enter_all};
 use super::rule::Checkable;
 use super::spans::Spans;
 use super::stop::{Stop, Stopped};
 use super::stream::{Announcer, Told};
 use super::subgraph::Runnables;
 use super::task::Times;
+use super::turn::{Resources, enter_all, report_all};
 use crate::clock::{Clock, Timestamp};
 use crate::id::{NodeName, Path, Position, ThreadName};
 use crate::log::{Cost, Durability, FoldError, Record, is_kept_back, squash};
@@ -56,6 +56,9 @@ enum Happened {
     TaskEnded { place: Place, end: TaskEnd, cost: Cost, at: Timestamp },
     DelayOver { place: Place },
 }
+
+/// How many requests of tasks wait for the loop at most. Whoever has one more waits with it.
+const REQUESTS_MAX: usize = 4_096;
 
 /// How many tasks in a row the loop runs itself before it gives way.
 const TURNS_AT_ONCE: u32 = 256;
@@ -203,7 +206,7 @@ impl Driver {
     async fn wait(
         &mut self,
         stop: &mut Stopped,
-        requests: &mut mpsc::UnboundedReceiver<Request>,
+        requests: &mut mpsc::Receiver<Request>,
         tasks: &mut JoinSet<Happened>,
         waiters: &mut Vec<Waiter>,
     ) -> Result<Option<Stop>, Error> {
@@ -217,8 +220,8 @@ impl Driver {
     }
 
     /// What all attempts of the run share, and where their requests come in.
-    fn common(&mut self) -> (Arc<Common>, mpsc::UnboundedReceiver<Request>) {
-        let (sender, requests) = mpsc::unbounded_channel();
+    fn common(&mut self) -> (Arc<Common>, mpsc::Receiver<Request>) {
+        let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let common = Common {
             thread: self.thread.clone(),
             requests: sender,
@@ -228,6 +231,7 @@ impl Driver {
             root: Arc::clone(&self.runnables),
             resources: Arc::clone(&self.resources),
             observer: self.observer.clone(),
+            update_bytes_max: self.machine.bounds().update_bytes,
         };
         (Arc::new(common), requests)
     }
@@ -427,8 +431,8 @@ impl Driver {
                 }
             };
             let at = attempt.run.clock.now();
-            turns.into_iter().flatten().for_each(|turn| turn.report(&end, at));
             let cost = Cost { ms: at.ms_since(started), ..attempt.cost() };
+            report_all(turns.unwrap_or_default(), &end, at).await;
             Happened::TaskEnded { place, end, cost, at }
         };
         // A span that nobody records costs nothing, wrapping the future in it does.

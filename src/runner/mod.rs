@@ -17,12 +17,14 @@ mod inside;
 mod keeper;
 #[cfg(feature = "testing")]
 mod life;
+mod limits;
 mod noted;
 mod observer;
 mod open;
 mod options;
 mod outcome;
 mod perform;
+mod recall;
 mod resource;
 mod rule;
 mod seal;
@@ -33,6 +35,7 @@ mod stream;
 mod subgraph;
 mod task;
 mod thread;
+mod turn;
 mod upkeep;
 
 use std::fmt;
@@ -44,9 +47,10 @@ use crate::graph::{Graph, Shape};
 use crate::state::State;
 use crate::store::{Store, ThreadInfo, ThreadQuery};
 use dependency::Dependencies;
-use resource::Resources;
+use options::Options;
 use stop::Live;
 use subgraph::Runnables;
+use turn::Resources;
 
 #[cfg(feature = "testing")]
 pub(crate) use at_once::at_once;
@@ -97,6 +101,8 @@ pub struct Runner<S> {
     dependencies: Dependencies,
     secrets: Option<Arc<dyn Secrets>>,
     resources: Arc<Resources>,
+    /// What handles to threads begin with.
+    options: Options,
 }
 
 pub(crate) struct Inner<S> {
@@ -139,13 +145,14 @@ impl<S: State> Runner<S> {
     ) -> Self {
         let runnables = Arc::new(Runnables::of(&graph));
         let inner = Inner { graph, runnables, store, clock, live: Arc::default(), observer };
-        Self { inner: Arc::new(inner), dependencies: Dependencies::default(), secrets: None, resources: Arc::default() }
+        let (dependencies, resources, options) = (Dependencies::default(), Arc::default(), Options::default());
+        Self { inner: Arc::new(inner), dependencies, secrets: None, resources, options }
     }
 
     /// A handle to a thread. Nothing is read or written until it is used; a name that cannot be used is refused then.
     pub fn thread(&self, name: &str) -> Thread<S> {
         let (inner, resources) = (Arc::clone(&self.inner), Arc::clone(&self.resources));
-        let mut thread = Thread::new(inner, name, self.dependencies.clone(), resources);
+        let mut thread = Thread::new(inner, name, self.dependencies.clone(), resources, self.options.clone());
         thread.options.secrets.hook.clone_from(&self.secrets);
         thread
     }
@@ -213,7 +220,8 @@ impl<S: State> Runner<S> {
 impl<S> Clone for Runner<S> {
     fn clone(&self) -> Self {
         let (inner, dependencies) = (Arc::clone(&self.inner), self.dependencies.clone());
-        Self { inner, dependencies, secrets: self.secrets.clone(), resources: Arc::clone(&self.resources) }
+        let (secrets, resources) = (self.secrets.clone(), Arc::clone(&self.resources));
+        Self { inner, dependencies, secrets, resources, options: self.options.clone() }
     }
 }
 

@@ -16,10 +16,11 @@ use super::keeper::{Keeper, spawned_may_block};
 use super::open::Opened;
 use super::options::Options;
 use super::outcome::{Checkpoint, Outcome, Suspension, ThreadState};
-use super::resource::{self, Resources};
+use super::resource;
 use super::spans::{self, Spans};
 use super::stop::{Lease, NoLease, Stop, Stopped, Stopper};
 use super::stream::{Announcer, Events, Told};
+use super::turn::Resources;
 use crate::id::{InvalidThreadName, NodeName, Path, ThreadName};
 use crate::log::{Durability, Entry, Folded, OpenQuestions, Progress, Question, Report, Snapshot};
 use crate::machine::{Begin, Ending, Machine};
@@ -52,8 +53,14 @@ impl<S> Clone for Thread<S> {
 }
 
 impl<S: State> Thread<S> {
-    pub(super) fn new(inner: Arc<Inner<S>>, name: &str, dependencies: Dependencies, resources: Arc<Resources>) -> Self {
-        Self { inner, name: ThreadName::new(name), options: Options::default(), dependencies, resources }
+    pub(super) fn new(
+        inner: Arc<Inner<S>>,
+        name: &str,
+        dependencies: Dependencies,
+        resources: Arc<Resources>,
+        options: Options,
+    ) -> Self {
+        Self { inner, name: ThreadName::new(name), options, dependencies, resources }
     }
 
     /// Hands something in that nodes work with in runs through this handle: a client, a setting. It is never stored; see [`Dep`](crate::Dep). One that
@@ -271,6 +278,9 @@ impl<S: State> Thread<S> {
     /// `drops`: what is not merged yet will be dropped. `writes`: what is written into the graph at that path to begin with.
     async fn driver(&self, announcer: Announcer, drops: bool, writes: Option<(&Path, &[Change])>) -> Result<Driver, Error> {
         let (name, sealer) = (self.name()?, self.sealer()?);
+        if let Some(what) = self.options.bounds.zero() {
+            return Err(Error::limit_zero(name, what));
+        }
         let Opened { folded, meter, newest, upgraded } = self.open(drops).await?;
         self.need_secrets(&folded, writes)?;
         let (position, questions) = (folded.facts.next, OpenQuestions::of(&folded));
@@ -299,7 +309,7 @@ impl<S: State> Thread<S> {
             },
             clock: Arc::clone(&self.inner.clock),
             thread: name.clone(),
-            machine: machine.durability(durability).upgraded(upgraded),
+            machine: machine.durability(durability).upgraded(upgraded).bounded(self.options.bounds),
             kept: Vec::new(),
             announcer,
             spans: Spans::default(),

@@ -585,3 +585,23 @@ async fn guards_inside_stop_at_the_same_place_wherever_the_process_dies() {
         println!("{durability:?}: {}", report.unwrap_or_else(|faults| panic!("{durability:?}: {faults}")));
     }
 }
+
+/// Promised: a guard that does not ask fails the node. It broke: an error handler that leads back to the node got it again and again, up to the step limit.
+#[tokio::test(start_paused = true)]
+async fn an_error_handler_that_leads_back_gets_a_stopped_node_once() {
+    let world = World::new();
+    let work = {
+        let world = world.clone();
+        move || {
+            world.act("work");
+            async { Err::<WorkUpdate, _>(NodeError::new("no")) }
+        }
+    };
+    let back = || async { Ok(Next::update(Work::update()).goto([Target::node("work")])) };
+    let graph = Graph::<Work>::new("back")
+        .node("work", work.guard(Guard::new().or_fail()).on_error(back.leads_to(["work"])))
+        .edge(START, "work")
+        .edge("work", END);
+    let error = Desk::new().thread(graph).run(Work::update()).await.expect_err("it goes in circles");
+    assert_eq!((error.code(), world.done().len()), ("guarded", 3), "{error}");
+}
