@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::record::{Entry, Record};
 use super::snapshot::Snapshot;
 use crate::id::{Position, ThreadName};
+use crate::state::Schema;
 
 /// The version of what is exported.
 const VERSION: u32 = 1;
@@ -101,6 +102,9 @@ impl Exported {
             if entry.position.0 != position {
                 return Err(lines.wrong(format!("it holds record {}, not {position}", entry.position.0)));
             }
+            if !tells_its_shapes(&entry.record) {
+                return Err(lines.wrong("its schema is not the one whose fingerprint stands beside it"));
+            }
             match &entry.record {
                 Record::Opened(opened) if opened.thread != thread => return Err(lines.wrong(of_another(&thread))),
                 Record::Opened(_) => {}
@@ -130,6 +134,22 @@ impl Exported {
             (opened.thread, opened.id) = (thread.clone(), id);
         }
         self.thread = thread.clone();
+    }
+}
+
+/// Whether the schemas of a record are those that it has fingerprints of.
+fn tells_its_shapes(record: &Record) -> bool {
+    let is_right = |schema: &Schema, fingerprint: &str| schema.fingerprint() == fingerprint;
+    match record {
+        Record::Opened(opened) => {
+            let own = opened.fingerprint.as_deref().is_none_or(|fingerprint| is_right(&opened.schema, fingerprint));
+            own && opened.inner.iter().all(|inner| is_right(&inner.schema, &inner.fingerprint))
+        }
+        Record::Upgraded(upgraded) => {
+            let inner = upgraded.inner.iter().all(|inner| is_right(&inner.schema, &inner.fingerprint));
+            is_right(&upgraded.schema, &upgraded.fingerprint) && inner
+        }
+        _ => true,
     }
 }
 

@@ -165,37 +165,48 @@ impl Folded {
         let Some(scope) = self.scope(path) else { return BTreeMap::new() };
         let merged: Vec<TaskRef> =
             scope.results().iter().map(|d| TaskRef { node: d.task.node.clone(), send: d.task.send }).collect();
-        let mut after = scope.facts.rounds.clone();
+        let mut after = scope.facts.rounds.clone().unwrap_or_default();
         add_all(&mut after, self.rounds_of(path, &merged));
         after
     }
 }
 
 impl Scope {
+    /// What repeats at its nodes, as far as it is known.
+    pub(crate) fn rounds(&self) -> &BTreeMap<NodeName, Rounds> {
+        static NONE: BTreeMap<NodeName, Rounds> = BTreeMap::new();
+        self.facts.rounds.as_ref().unwrap_or(&NONE)
+    }
+
     pub(super) fn add_rounds(&mut self, rounds: BTreeMap<NodeName, Round>) {
-        add_all(&mut self.facts.rounds, rounds);
+        if let Some(known) = &mut self.facts.rounds {
+            add_all(known, rounds);
+        }
     }
 
     /// Rounds are over, and a step says what becomes of the counts.
     pub(super) fn count(&mut self, rounds: BTreeMap<NodeName, Round>, stepped: &Stepped) {
         if let Some(squashed) = &stepped.squashed {
-            self.facts.rounds.clone_from(&squashed.rounds);
+            if let Some(known) = &mut self.facts.rounds {
+                known.clone_from(&squashed.rounds);
+            }
             return;
         }
         self.add_rounds(rounds);
+        let Some(known) = &mut self.facts.rounds else { return };
         for node in stepped.rerouted.iter().flat_map(|rerouted| &rerouted.anew) {
-            self.facts.rounds.insert(node.clone(), Rounds { rerouted: true, ..Rounds::default() });
+            known.insert(node.clone(), Rounds { rerouted: true, ..Rounds::default() });
         }
-        stepped.anew.iter().for_each(|node| _ = self.facts.rounds.remove(node));
+        stepped.anew.iter().for_each(|node| _ = known.remove(node));
         if self.applied.is_some() {
-            self.counted.clone_from(&self.facts.rounds);
+            self.counted.clone_from(known);
         }
     }
 
     /// A person lets nodes go on. That another way was taken stays known.
     pub(super) fn begin_anew(&mut self, nodes: &[NodeName]) {
         for node in nodes {
-            if let Some(rounds) = self.facts.rounds.get_mut(node) {
+            if let Some(rounds) = self.facts.rounds.as_mut().and_then(|known| known.get_mut(node)) {
                 *rounds = Rounds { rerouted: rounds.rerouted, ..Rounds::default() };
             }
         }

@@ -138,9 +138,9 @@ pub(crate) struct ScopeFacts {
     /// The nodes that ran last, or that an edit stood for.
     #[serde(default)]
     pub(crate) last: Vec<NodeName>,
-    /// What repeats at its nodes.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) rounds: BTreeMap<NodeName, Rounds>,
+    /// What repeats at its nodes; not known where an older snapshot did not tell, until the graph's next input.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) rounds: Option<BTreeMap<NodeName, Rounds>>,
     /// Steps made in the current run.
     pub(crate) steps: u64,
     /// The highest step for which an effect was recorded that was given up: no later task may have its identity.
@@ -194,7 +194,8 @@ pub(crate) struct Scope {
 
 impl Scope {
     pub(crate) fn new(path: Path, kind: Arc<StateKind>, branch: BranchId) -> Self {
-        let (facts, state, counted) = (ScopeFacts { branch, ..ScopeFacts::default() }, kind.empty(), BTreeMap::new());
+        let facts = ScopeFacts { branch, rounds: Some(BTreeMap::new()), ..ScopeFacts::default() };
+        let (state, counted) = (kind.empty(), BTreeMap::new());
         Self { path, state, kind, facts, applied: None, counted, secrets: SecretFields::default(), bytes: None }
     }
 
@@ -294,6 +295,7 @@ impl Scope {
             arguments: input.arguments.clone(),
             input: Some(input.changes.clone()),
             written: input.shared.then(Written::default),
+            rounds: Some(BTreeMap::new()),
             ..ScopeFacts::default()
         };
     }

@@ -73,6 +73,18 @@ impl Snapshot {
         Self { facts, graph, inner: Vec::new() }
     }
 
+    /// Without what another one of the same place does not know, since an older program wrote it or one before it.
+    pub(crate) fn as_known_by(mut self, other: &Self) -> Self {
+        let theirs = |path: &Path| other.inner.iter().find(|(inner, _)| inner == path).map(|(_, scope)| scope);
+        let ours = self.inner.iter_mut().map(|(path, scope)| (theirs(path), scope));
+        for (known, scope) in ours.chain([(Some(&other.graph), &mut self.graph)]) {
+            if known.is_some_and(|known| known.facts.rounds.is_none()) {
+                scope.facts.rounds = None;
+            }
+        }
+        self
+    }
+
     /// Position of the first record that it does not contain.
     pub fn position(&self) -> Position {
         self.facts.next

@@ -194,7 +194,7 @@ impl SecretTexts {
         inner.iter_mut().for_each(|(_, scope)| self.blot_arguments(scope.facts.arguments.as_mut()));
         let scopes = std::iter::once(graph).chain(inner.iter_mut().map(|(_, scope)| scope));
         for facts in scopes.map(|scope| &mut scope.facts) {
-            self.blot_rounds(&mut facts.rounds);
+            facts.rounds.iter_mut().for_each(|rounds| self.blot_rounds(rounds));
             facts.tasks.iter_mut().for_each(|task| self.blot_task(task));
         }
     }

@@ -153,7 +153,7 @@ impl Machine {
             Ok(next) => next,
             Err(failure) => return Ok(Err(EditRefusal::Failed(failure))),
         };
-        let anew = left(shape, scope, &scope.facts.rounds, &next);
+        let anew = left(shape, scope, scope.rounds(), &next);
         let stepped = Stepped {
             branch: scope.facts.branch,
             path: path.clone(),

@@ -128,16 +128,16 @@ impl Machine {
                 return Ok(true);
             }
             // Whoever runs the thread may grant it a round.
-            let tripped = if known.once { None } else { tripped(&shape, &scope.facts.rounds, name) };
+            let tripped = if known.once { None } else { tripped(&shape, scope.rounds(), name) };
             let Some((guard, trip)) = tripped else { return Ok(false) };
             if guard.guard.fails() {
                 // An error handler that leads back to the node gets it once; a value in its place is as good the next time.
-                let again = known_of(&shape, &scope.facts.rounds, name).any(|(_, known)| known.stopped);
+                let again = known_of(&shape, scope.rounds(), name).any(|(_, known)| known.stopped);
                 let handles = self.degrades(task) || !again;
                 self.give_up_round(index, task, said(name, guard, trip), handles)?;
                 return Ok(true);
             }
-            let spec = question(&shape, &scope.facts.rounds, name, guard, trip);
+            let spec = question(&shape, scope.rounds(), name, guard, trip);
             // What was said in an earlier run of a graph whose steps are not stored.
             let verdict = self.folded.verdict(task).map(|(verdict, _)| verdict).or_else(|| self.folded.refusal(task));
             if let (Some(verdict), QuestionKind::Guard(nodes)) = (verdict, &spec.kind) {
