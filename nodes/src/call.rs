@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use ferrata::{Class, Context, NodeError};
 
-use crate::error::{ModelError, ModelErrorClass};
+use crate::error::ModelError;
 use crate::model::{ChatModel, ChatReply, ChatRequest};
 use crate::summary::{RollingSummary, SummaryError};
 use crate::tokens::Tiktoken;
@@ -53,7 +53,8 @@ pub(crate) fn calls(ctx: &Context, model: &Arc<dyn ChatModel>) -> impl FnMut(Cha
 /// A model's error as the error of a node.
 pub(crate) fn node_error(error: ModelError) -> NodeError {
     let class = match error.class() {
-        ModelErrorClass::Transient => Class::Transient,
+        class if class.is_transient() => Class::Transient,
+        class if class.is_terminal() => Class::Terminal,
         _ => Class::Deterministic,
     };
     let wait = error.retry_after();

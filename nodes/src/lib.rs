@@ -47,7 +47,7 @@ pub use call::{call, condense};
 pub use chat_node::ChatNode;
 pub use error::{ModelError, ModelErrorClass};
 pub use extractive::Extractive;
-pub use model::{ChatFuture, ChatModel, ChatReply, ChatRequest, Finish, Purpose, Usage};
+pub use model::{AnswerSchema, ChatFuture, ChatModel, ChatReply, ChatRequest, Delta, Finish, Purpose, Tell, ToolSpec, Usage};
 pub use openai::{OpenAi, SettingsError};
 pub use scripted::Scripted;
 pub use summary::{RollingSummary, SUMMARY_ID, SUMMARY_MARKER, SummaryError};
