@@ -251,6 +251,11 @@ impl ChatReply {
         Self { content, reasoning: None, refused: false, tool_calls, model, finish: Finish::Stop, usage: None }
     }
 
+    /// The answer as a message of the conversation.
+    pub fn into_message(self) -> Message {
+        Message { tool_calls: self.tool_calls, ..Message::assistant(self.content) }
+    }
+
     /// The same answer with another end.
     #[must_use]
     pub fn finish(mut self, finish: Finish) -> Self {
@@ -298,11 +303,33 @@ pub enum Finish {
     Other(String),
 }
 
-/// Tokens that a request cost, as the endpoint counts them.
+/// Tokens that a request cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens read.
     pub input_tokens: u64,
     /// Tokens written.
     pub output_tokens: u64,
+    /// Of the tokens read, those that the endpoint had in its cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cached_tokens: u64,
+    /// Whether we have counted them, since the endpoint did not say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_counted: bool,
+}
+
+impl Usage {
+    /// What the endpoint says.
+    pub fn told(input_tokens: u64, output_tokens: u64) -> Self {
+        Self { input_tokens, output_tokens, cached_tokens: 0, is_counted: false }
+    }
+
+    /// What we have counted.
+    pub fn counted(input_tokens: usize, output_tokens: usize) -> Self {
+        Self { is_counted: true, ..Self::told(input_tokens as u64, output_tokens as u64) }
+    }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

@@ -115,7 +115,7 @@ async fn lean_answer_with_a_tool_call() {
 async fn answer_in_parts() {
     let reply = ask(answer(200, "", include_bytes!("../../tests/wire/w21-unary-content-parts.json"))).await.unwrap();
     assert_eq!((reply.content.as_str(), reply.finish), ("part one, part two", Finish::Stop));
-    assert_eq!(reply.usage, Some(Usage { input_tokens: 4, output_tokens: 6 }));
+    assert_eq!(reply.usage, Some(Usage::told(4, 6)));
 }
 
 #[tokio::test]

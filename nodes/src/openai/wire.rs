@@ -171,7 +171,8 @@ fn read_finish(word: &str, has_calls: bool) -> Finish {
 /// Usage, if both numbers are there: a half would make the other look like nothing.
 pub(super) fn read_usage(usage: &Value) -> Option<Usage> {
     let number = |name: &str| usage[name].as_u64();
-    Some(Usage { input_tokens: number("prompt_tokens")?, output_tokens: number("completion_tokens")? })
+    let cached_tokens = usage.pointer("/prompt_tokens_details/cached_tokens").and_then(Value::as_u64).unwrap_or_default();
+    Some(Usage { cached_tokens, ..Usage::told(number("prompt_tokens")?, number("completion_tokens")?) })
 }
 
 fn read_calls(message: &Value) -> Vec<DraftCall> {
@@ -272,6 +273,6 @@ mod tests {
         assert_eq!(read_usage(&json!({})), None);
         assert_eq!(read_usage(&json!({ "prompt_tokens": 4 })), None);
         let both = json!({ "prompt_tokens": 4, "completion_tokens": 0 });
-        assert_eq!(read_usage(&both), Some(Usage { input_tokens: 4, output_tokens: 0 }));
+        assert_eq!(read_usage(&both), Some(Usage::told(4, 0)));
     }
 }
