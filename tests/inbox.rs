@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use ferrata::clock::{ManualClock, Timestamp};
 use ferrata::store::{
-    Append, Appended, InboxQuery, InboxRow, Loaded, MemoryStore, OpenQuestion, Pending, Prune, Pruned, Reach, RedbStore, Restore,
-    Store, ThreadInfo, ThreadName, ThreadQuery, ThreadStatus,
+    Append, Appended, InboxQuery, InboxRow, Loaded, MemoryStore, OpenQuestion, Pending, Prune, Pruned, Reach, RedbStore,
+    ResourceKept, Restore, Store, ThreadInfo, ThreadName, ThreadQuery, ThreadStatus,
 };
 use ferrata::{
     Answer, Approval, Ask, Context, Durability, END, ForgetSecrets, Graph, InboxItem, Keep, Outcome, QuestionId, Runner, START,
@@ -293,6 +293,14 @@ impl Store for Counting {
 
     fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
         self.inner.prune(prune)
+    }
+
+    fn resource<'a>(&'a self, name: &'a str) -> Pending<'a, Option<ResourceKept>> {
+        self.inner.resource(name)
+    }
+
+    fn keep_resource<'a>(&'a self, name: &'a str, kept: &'a ResourceKept) -> Pending<'a, ()> {
+        self.inner.keep_resource(name, kept)
     }
 }
 

@@ -1,18 +1,19 @@
 //! Resources that tasks share: how many use one at once, how fast, and what happens when it fails.
 //!
-//! How it could break: workers that come back in step; a server that asks to be left alone by one of them and is stormed by the others; a breaker that
+//! How it could break: workers that come back in step, or that had a time to begin before they were told to wait, and begin all the same; a breaker that
 //! holds up branches that have nothing to do with it; a turn that is lost with a run that was cut off.
 //!
-//! The service is a mock in this process, and time is tokio's paused one: two thousand requests at five a second take no time here.
+//! The services are mocks in this process; `throttled.rs` has a server. Time is tokio's paused one.
 
 mod support {
     pub(crate) mod tokio_clock;
 }
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ferrata::clock::ManualClock;
 use ferrata::store::MemoryStore;
 use ferrata::{
     Breaker, Context, END, Graph, GraphBuilder, IntoNode, NodeError, Outcome, Resource, Retry, Runner, START, State, Suspension,
@@ -41,89 +42,88 @@ fn runner(graph: GraphBuilder<Job>) -> Runner<Job> {
     )
 }
 
-/// A service that takes five requests a second, refuses the others, and bans who has been refused fifty times.
-#[derive(Clone, Default)]
-struct Service(Arc<Mutex<Counts>>);
-
-#[derive(Default)]
-struct Counts {
-    recent: VecDeque<Instant>,
-    served: Vec<Instant>,
-    refused: u32,
+/// Twenty tasks that wait for a service of five a second, which answers as told: `answer` gets the number of the call, from 1. Gives the times of the calls, in
+/// milliseconds since the first one.
+async fn twenty(resource: Resource, answer: fn(usize) -> ferrata::Result<()>) -> Vec<u128> {
+    let called: Arc<Mutex<Vec<Instant>>> = Arc::default();
+    let calls = Arc::clone(&called);
+    let send = move |_: u64| {
+        let calls = Arc::clone(&calls);
+        async move {
+            let number = {
+                let mut calls = calls.lock().expect("no panic");
+                calls.push(tokio_now());
+                calls.len()
+            };
+            // It takes a moment, in which others call.
+            tokio::task::yield_now().await;
+            answer(number).map(|()| Job::update().done(1))
+        }
+    };
+    let graph = Graph::<Job>::new("job")
+        .node("list", || async { Ok(Job::update()) })
+        .fan_out("list", "send", |job: &Job| (0..job.records).collect::<Vec<_>>())
+        .node("send", send.retry(Retry::transient(5).first_delay(SECOND)).uses("service"))
+        .edge(START, "list")
+        .edge("send", END);
+    let runner = runner(graph).resource(resource);
+    let state = runner.thread("t").run(Job::update().records(20)).await.expect("it works").done().expect("it ends");
+    assert_eq!(state.done, 20);
+    let called = called.lock().expect("no panic");
+    called.iter().map(|at| at.duration_since(called[0]).as_millis()).collect()
 }
 
-const BAN_AT: u32 = 50;
-
-impl Service {
-    fn request(&self) -> ferrata::Result<()> {
-        let (mut counts, now) = (self.0.lock().expect("no panic"), tokio_now());
-        if counts.refused >= BAN_AT {
-            return Err(NodeError::http(403, "banned"));
-        }
-        while counts.recent.front().is_some_and(|at| now.duration_since(*at) >= SECOND) {
-            counts.recent.pop_front();
-        }
-        if counts.recent.len() >= 5 {
-            counts.refused += 1;
-            return Err(NodeError::http(429, "slow down").retry_after(SECOND));
-        }
-        counts.recent.push_back(now);
-        counts.served.push(now);
-        Ok(())
-    }
-
-    fn refused(&self) -> u32 {
-        self.0.lock().expect("no panic").refused
-    }
-
-    /// The times between requests that were served.
-    fn spaces(&self) -> Vec<Duration> {
-        self.0.lock().expect("no panic").served.windows(2).map(|pair| pair[1].duration_since(pair[0])).collect()
-    }
-
-    /// Twenty workers send all records.
-    fn job(&self, uses: bool) -> GraphBuilder<Job> {
-        let service = self.clone();
-        let send = move |_record: u64| {
-            let service = service.clone();
-            async move {
-                service.request()?;
-                Ok(Job::update().done(1))
-            }
-        };
-        let send = send.concurrency(20).retry(Retry::transient(10).first_delay(SECOND));
-        let send = if uses { send.uses("service") } else { send };
-        Graph::<Job>::new("job")
-            .node("list", || async { Ok(Job::update()) })
-            .fan_out("list", "send", |job: &Job| (0..job.records).collect::<Vec<_>>())
-            .node("send", send)
-            .edge(START, "list")
-            .edge("send", END)
-    }
-}
-
-/// "A provider throttled us; every worker retried in step, and the account was blocked."
 #[tokio::test(start_paused = true)]
-async fn a_throttled_service_is_not_stormed_and_nobody_is_banned() {
-    let service = Service::default();
-    let breaker = Breaker::new().calls_min(5).open_for(5 * SECOND);
-    let resource = Resource::new("service").concurrency(20).rate(5, SECOND).breaker(breaker);
-    let runner = runner(service.job(true)).resource(resource);
-    let thread = runner.thread("t").tasks_max(20);
-    let state = thread.run(Job::update().records(2_000)).await.expect("nobody is banned").done().expect("it ends");
-    assert_eq!(state.done, 2_000);
-    println!("refused {} times", service.refused());
-    assert!(service.refused() < 5, "{}", service.refused());
-    let spaces = service.spaces();
-    let burst = spaces.iter().filter(|space| **space < SECOND / 10).count();
-    assert!(burst < 20, "they are spread: {burst} of {} come close behind another one", spaces.len());
-    let kinds: std::collections::BTreeSet<u128> = spaces.iter().map(Duration::as_millis).collect();
-    assert!(kinds.len() > 10, "and with jitter: {kinds:?}");
+async fn who_has_a_time_to_begin_waits_for_a_pause_and_for_an_open_breaker_too() {
+    let rate = || Resource::new("service").rate(5, SECOND);
+    let calls = twenty(rate(), |number| match number {
+        3 => Err(NodeError::http(429, "slow down").retry_after(60 * SECOND)),
+        _ => Ok(()),
+    });
+    let calls = calls.await;
+    assert!(calls[2] < 1_000 && calls[3] >= calls[2] + 60_000, "{calls:?}");
+    assert!(calls.windows(2).all(|pair| pair[1] - pair[0] >= 200), "{calls:?}");
 
-    // Each worker for itself is banned, however politely it retries.
-    let service = Service::default();
-    let error = self::runner(service.job(false)).thread("t").run(Job::update().records(2_000)).await.expect_err("it is banned");
-    assert!(error.to_string().contains("HTTP 403: banned"), "{error}");
+    let breaker = Breaker::new().calls_min(3).open_for(60 * SECOND).probes(2);
+    let calls = twenty(rate().breaker(breaker), |number| if number <= 3 { Err(NodeError::http(503, "down")) } else { Ok(()) });
+    let calls = calls.await;
+    assert!(calls[2] < 1_000 && calls[3] >= calls[2] + 60_000, "{calls:?}");
+    assert!(calls.windows(2).all(|pair| pair[1] - pair[0] >= 200), "{calls:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rate_may_be_finer_than_the_clock_and_the_clock_may_stand_still() {
+    let calls = twenty(Resource::new("service").rate(5_000, SECOND), |_| Ok(())).await;
+    assert!((3..=7).contains(&calls[19]), "{calls:?}");
+
+    let graph = Graph::<Job>::new("job")
+        .node("list", || async { Ok(Job::update()) })
+        .fan_out("list", "send", |job: &Job| (0..job.records).collect::<Vec<_>>())
+        .node("send", (|_: u64| async { Ok(Job::update().done(1)) }).uses("service"))
+        .edge(START, "list")
+        .edge("send", END);
+    let runner = Runner::with_clock(graph.build().expect("the graph is right"), MemoryStore::new(), ManualClock::default());
+    let (runner, begun) = (runner.resource(Resource::new("service").rate(5, SECOND)), tokio_now());
+    let state = runner.thread("t").run(Job::update().records(6)).await.expect("it works").done().expect("it ends");
+    assert_eq!((state.done, begun.elapsed().as_secs()), (6, 1), "five gaps");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_comes_back_in_step() {
+    // Without a breaker nothing is known of how fast it may be, but that it was too much at once.
+    let refuse = |number| match number {
+        ..=20 => Err(NodeError::http(429, "slow down").retry_after(10 * SECOND)),
+        _ => Ok(()),
+    };
+    let calls = twenty(Resource::new("service"), refuse).await;
+    let back: BTreeSet<u128> = calls[20..].iter().copied().collect();
+    assert!(calls[19] == 0 && back.len() > 10 && back.first() >= Some(&10_000) && back.last() < Some(&11_100), "{calls:?}");
+
+    // Behind a breaker that closes they come one after the other, each a little sooner than the one before.
+    let calls = twenty(Resource::new("service").breaker(Breaker::new().open_for(10 * SECOND)), refuse).await;
+    let gaps: Vec<u128> = calls[20..].windows(2).map(|pair| pair[1] - pair[0]).collect();
+    assert!(calls[20] >= 10_000 && gaps.iter().all(|gap| (300..=1_100).contains(gap)), "{gaps:?}");
+    assert!(gaps[..5].iter().sum::<u128>() > gaps[14..].iter().sum::<u128>() + 1_000, "{gaps:?}");
 }
 
 /// A service that fails until it is mended.

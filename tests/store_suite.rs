@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use ferrata::ThreadName;
 use ferrata::log::Record;
 use ferrata::store::{
-    Append, Appended, Block, InboxQuery, InboxRow, Loaded, MemoryStore, Order, Pending, Prune, Pruned, Reach, RedbStore, Restore,
-    Store, StoreError, ThreadInfo, ThreadQuery,
+    Append, Appended, Block, InboxQuery, InboxRow, Loaded, MemoryStore, Order, Pending, Prune, Pruned, Reach, RedbStore,
+    ResourceKept, Restore, Store, StoreError, ThreadInfo, ThreadQuery,
 };
 use ferrata::testing::{Broken, Check, StoreSuite};
 use serde_json::Value;
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 #[tokio::test]
 async fn the_store_in_memory_keeps_every_promise_but_to_survive() {
     let kept = StoreSuite::new(|| async { Ok(MemoryStore::new()) }).run().await.expect("it keeps its promises");
-    assert_eq!((kept.passed.len(), kept.left_out), (13, vec![Check::Crash]));
+    assert_eq!((kept.passed.len(), kept.left_out), (14, vec![Check::Crash]));
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn the_store_in_a_file_keeps_every_promise() {
     let fresh = next.clone();
     let suite = StoreSuite::new(move || std::future::ready(RedbStore::open(fresh())));
     let kept = suite.reopen(move |store| std::future::ready(image(&store, next()))).run().await.expect("it keeps its promises");
-    assert_eq!((kept.passed.len(), kept.left_out.len()), (14, 0));
+    assert_eq!((kept.passed.len(), kept.left_out.len()), (15, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +81,7 @@ async fn a_check_that_cannot_be_made_says_what_it_needs() {
     let error = StoreSuite::new(|| async { Ok(MemoryStore::new()) }).check(Check::Crash).await.expect_err("it cannot be made");
     assert!(error.to_string().contains("say how to reopen the store"), "{error}");
     let closed = StoreSuite::<MemoryStore>::new(|| async { Err(StoreError::Closed) }).run().await.expect_err("there is no store");
-    assert_eq!(closed.faults().count(), 13);
+    assert_eq!(closed.faults().count(), 14);
     assert!(closed.to_string().contains("order: the store cannot be opened: the store is closed"), "{closed}");
 }
 
@@ -131,12 +131,14 @@ enum Flaw {
     KeepsLastQuestion,
     /// Goes on behind all questions with the deadline of the last line.
     SkipsEqualDeadlines,
+    /// Keeps the first word on a resource.
+    KeepsFirstWord,
     /// Acknowledges the last append of each thread before it is durable.
     ActsEarly,
 }
 
 /// Which check sees it, and a word of what it says.
-const FLAWS: [(Flaw, Check, &str); 22] = [
+const FLAWS: [(Flaw, Check, &str); 23] = [
     (Flaw::Tears, Check::Atomicity, "an append of "),
     (Flaw::KeepsRefused, Check::Atomicity, "there should be no thread"),
     (Flaw::SortsByTime, Check::Order, "is not what was appended"),
@@ -158,6 +160,7 @@ const FLAWS: [(Flaw, Check, &str); 22] = [
     (Flaw::KeepsPruned, Check::Prune, "was loaded whole, and begins with"),
     (Flaw::KeepsLastQuestion, Check::Questions, "the index of open questions has"),
     (Flaw::SkipsEqualDeadlines, Check::Questions, "are left"),
+    (Flaw::KeepsFirstWord, Check::Resources, "and not Some(ResourceKept { breaker: HalfOpen"),
     (Flaw::ActsEarly, Check::Crash, "after the first crash"),
 ];
 
@@ -396,6 +399,19 @@ impl Store for Flawed {
 
     fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
         Box::pin(self.forget(prune))
+    }
+
+    fn resource<'a>(&'a self, name: &'a str) -> Pending<'a, Option<ResourceKept>> {
+        self.store.resource(name)
+    }
+
+    fn keep_resource<'a>(&'a self, name: &'a str, kept: &'a ResourceKept) -> Pending<'a, ()> {
+        Box::pin(async move {
+            if self.flaw == Flaw::KeepsFirstWord && self.store.resource(name).await?.is_some() {
+                return Ok(());
+            }
+            self.store.keep_resource(name, kept).await
+        })
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::pace::Pace;
 use crate::clock::Timestamp;
 
 /// How many calls the window remembers at most.
@@ -10,6 +11,9 @@ const CALLS_MAX: usize = 1_000;
 
 /// Keeps tasks away from a resource that fails: when in a window of time too many calls have failed, none is let through for a while (it is *open*); then a few are, one
 /// after the other (*half open*), and if they work all are again (it is *closed*).
+///
+/// They do not come back all at once. When it has opened, or a call was told to come back later (Retry-After), calls begin one after the other, about as fast as they
+/// had worked in the window and at most a second apart; each that works makes the gap a little shorter. When one is told so again, the gap becomes twice as long.
 ///
 /// ```
 /// use ferrata::Breaker;
@@ -121,37 +125,74 @@ pub(crate) struct BreakerState {
     breaker: Breaker,
     calls: VecDeque<(Timestamp, bool)>,
     phase: Phase,
+    pace: Pace,
 }
 
 impl BreakerState {
     pub(crate) fn new(breaker: Breaker) -> Self {
-        Self { breaker, calls: VecDeque::new(), phase: Phase::Closed }
+        Self { breaker, calls: VecDeque::new(), phase: Phase::Closed, pace: Pace::default() }
+    }
+
+    /// Goes on where an earlier process was.
+    pub(crate) fn goes_on(&mut self, mut phase: Phase, gap: Duration, now: Timestamp) {
+        if let Phase::Open { until } = &mut phase {
+            *until = self.at_most(*until, now);
+        }
+        (self.phase, self.pace) = (phase, Pace::kept(gap));
+    }
+
+    /// A clock that was set back makes nobody wait longer than is said.
+    fn at_most(&self, until: Timestamp, now: Timestamp) -> Timestamp {
+        until.min(now.plus(self.breaker.open_for))
+    }
+
+    /// The time between the beginnings of two calls.
+    pub(crate) fn gap(&self) -> Duration {
+        self.pace.gap()
     }
 
     pub(crate) fn phase(&self) -> Phase {
         self.phase
     }
 
-    /// Whether a call may be made now; if not, when to ask again (`None`: when a call that is under way has ended). A call that is let through has to be
-    /// reported when it has ended.
+    /// Whether a call may be made now; if not, when to ask again (`None`: when a call that is under way has ended).
     pub(crate) fn admit(&mut self, now: Timestamp) -> Result<(), Option<Timestamp>> {
         if let Phase::Open { until } = self.phase {
-            if now < until {
-                return Err(Some(until));
-            }
-            self.phase = Phase::HalfOpen { worked: 0, under_way: false };
+            let until = self.at_most(until, now);
+            self.phase = if now < until { Phase::Open { until } } else { Phase::HalfOpen { worked: 0, under_way: false } };
         }
-        match &mut self.phase {
+        match self.phase {
+            Phase::Open { until } => Err(Some(until)),
             Phase::HalfOpen { under_way: true, .. } => Err(None),
-            Phase::HalfOpen { under_way, .. } => {
-                *under_way = true;
-                Ok(())
-            }
-            Phase::Closed | Phase::Open { .. } => Ok(()),
+            Phase::HalfOpen { .. } | Phase::Closed => Ok(()),
         }
     }
 
-    pub(crate) fn ended(&mut self, call: Call, now: Timestamp) {
+    /// A call that was let through begins. Gives its number; it has to be reported when it has ended.
+    pub(crate) fn begins(&mut self) -> u64 {
+        if let Phase::HalfOpen { under_way, .. } = &mut self.phase {
+            *under_way = true;
+        }
+        self.pace.begins()
+    }
+
+    /// A call was told to come back after a pause.
+    pub(crate) fn refused(&mut self, number: u64, pause: Duration, now: Timestamp) {
+        self.pace.refused(self.so_far(pause, now), pause, number);
+    }
+
+    /// How far apart calls have worked in the window, the pause included.
+    fn so_far(&self, pause: Duration, now: Timestamp) -> Duration {
+        let worked = self.calls.iter().filter(|(_, failed)| !failed).count();
+        let began = self.calls.front().map_or(now, |(at, _)| *at);
+        let time = Duration::from_millis(now.ms_since(began)) + pause;
+        u32::try_from(worked).ok().and_then(|worked| time.checked_div(worked)).unwrap_or(Duration::MAX)
+    }
+
+    pub(crate) fn ended(&mut self, number: u64, call: Call, now: Timestamp) {
+        if call == Call::Worked {
+            self.pace.worked(number);
+        }
         match (&mut self.phase, call) {
             (Phase::HalfOpen { under_way, .. }, Call::Unknown) => *under_way = false,
             (Phase::HalfOpen { .. }, Call::Failed) => self.trip(now),
@@ -182,6 +223,7 @@ impl BreakerState {
     }
 
     fn trip(&mut self, now: Timestamp) {
+        self.pace.slow(self.so_far(self.breaker.open_for, now));
         self.phase = Phase::Open { until: now.plus(self.breaker.open_for) };
         self.calls.clear();
     }
@@ -198,9 +240,13 @@ mod tests {
         BreakerState::new(breaker)
     }
 
+    fn begin(state: &mut BreakerState, at: Timestamp) -> Result<u64, Option<Timestamp>> {
+        state.admit(at).map(|()| state.begins())
+    }
+
     fn call(state: &mut BreakerState, at: u64, call: Call) {
-        assert_eq!(state.admit(Timestamp(at)), Ok(()), "at {at}");
-        state.ended(call, Timestamp(at));
+        let number = begin(state, Timestamp(at)).unwrap_or_else(|wait| panic!("at {at}: {wait:?}"));
+        state.ended(number, call, Timestamp(at));
     }
 
     fn open() -> BreakerState {
@@ -234,21 +280,18 @@ mod tests {
     fn it_closes_again_behind_probes_that_work_one_after_the_other() {
         let mut state = open();
         let at = Timestamp(3 + 5 * SECOND);
-        assert_eq!(state.admit(at), Ok(()), "the first probe");
+        let first = begin(&mut state, at).expect("the first probe");
         assert_eq!(state.admit(at), Err(None), "and only one at a time");
-        state.ended(Call::Worked, at);
-        assert_eq!(state.admit(at), Ok(()));
-        state.ended(Call::Worked, at);
+        state.ended(first, Call::Worked, at);
+        call(&mut state, at.0, Call::Worked);
         assert_eq!(state.phase(), Phase::Closed);
 
         let mut state = open();
-        assert_eq!(state.admit(at), Ok(()));
-        state.ended(Call::Failed, at);
+        call(&mut state, at.0, Call::Failed);
         assert_eq!(state.phase(), Phase::Open { until: Timestamp(at.0 + 5 * SECOND) });
         // A probe that was cut off makes room for another one.
         let again = Timestamp(at.0 + 5 * SECOND);
-        assert_eq!(state.admit(again), Ok(()));
-        state.ended(Call::Unknown, again);
+        call(&mut state, again.0, Call::Unknown);
         assert_eq!(state.admit(again), Ok(()));
     }
 
@@ -256,9 +299,30 @@ mod tests {
     fn calls_that_end_late_say_nothing_new() {
         let mut state = open();
         let until = state.phase();
-        state.ended(Call::Failed, Timestamp(4 * SECOND));
-        state.ended(Call::Worked, Timestamp(4 * SECOND));
+        state.ended(1, Call::Failed, Timestamp(4 * SECOND));
+        state.ended(2, Call::Worked, Timestamp(4 * SECOND));
         assert_eq!(state.phase(), until);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_makes_nobody_wait_longer() {
+        let mut state = breaker();
+        (100_000..100_004).for_each(|at| call(&mut state, at, Call::Failed));
+        assert_eq!(state.admit(Timestamp(20)), Err(Some(Timestamp(20 + 5 * SECOND))));
+        assert_eq!(state.admit(Timestamp(20 + 5 * SECOND)), Ok(()));
+    }
+
+    #[test]
+    fn calls_come_back_about_as_fast_as_they_had_worked() {
+        let mut state = breaker();
+        assert_eq!(state.gap(), Duration::ZERO);
+        (0..5).for_each(|_| call(&mut state, 100, Call::Worked));
+        let refused = begin(&mut state, Timestamp(100)).expect("it is closed");
+        state.refused(refused, Duration::from_secs(1), Timestamp(100));
+        state.ended(refused, Call::Failed, Timestamp(100));
+        assert_eq!((state.phase(), state.gap()), (Phase::Closed, Duration::from_millis(200)), "five in a second");
+        // Nothing has worked in this one.
+        assert_eq!(open().gap(), Duration::from_secs(1));
     }
 
     #[test]

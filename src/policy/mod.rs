@@ -2,6 +2,7 @@
 
 mod breaker;
 mod guard;
+mod pace;
 mod retry;
 
 use std::time::Duration;

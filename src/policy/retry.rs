@@ -26,7 +26,8 @@ impl Classes {
 /// How often a node is tried, and how long to wait in between.
 ///
 /// The n-th delay is `first_delay` times 2^(n-1), at most `delay_max`, spread by up to a half with jitter so that many workers
-/// do not come back in step. A delay that the other side asked for (Retry-After) is kept if it is longer, up to `delay_max`.
+/// do not come back in step. A delay that the other side asked for (Retry-After) is kept if it is longer, with up to a tenth
+/// more for the same reason, up to `delay_max`.
 ///
 /// Attempts are counted in the log: a restart in between goes on counting. Once a task has failed for good, resuming the thread
 /// gives it all its attempts again. Effects have a say too: one that may have been performed is never tried again, whatever the policy. What has been tried again
@@ -121,7 +122,9 @@ impl Retry {
         }
         let doubled = self.first_delay.saturating_mul(2_u32.saturating_pow(attempts.saturating_sub(1)));
         let spread = doubled.mul_f64(1.0 + jitter.clamp(0.0, 1.0) / 2.0);
-        Some(spread.max(asked.unwrap_or_default()).min(self.delay_max))
+        let asked =
+            asked.unwrap_or_default().min(self.delay_max).min(super::TIME_MAX).mul_f64(1.0 + jitter.clamp(0.0, 1.0) / 10.0);
+        Some(spread.max(asked).min(self.delay_max))
     }
 }
 

@@ -22,13 +22,13 @@ use super::handler::Startable;
 use super::keeper::Keeper;
 use super::observer::Observer;
 use super::outcome::Suspension;
-use super::resource::{Resources, enter_all};
 use super::rule::Checkable;
 use super::spans::Spans;
 use super::stop::{Stop, Stopped};
 use super::stream::{Announcer, Told};
 use super::subgraph::Runnables;
 use super::task::Times;
+use super::turn::{Resources, enter_all, report_all};
 use crate::clock::{Clock, Timestamp};
 use crate::id::{NodeName, Path, Position, ThreadName};
 use crate::log::{Cost, Durability, FoldError, Record, is_kept_back, squash};
@@ -427,8 +427,8 @@ impl Driver {
                 }
             };
             let at = attempt.run.clock.now();
-            turns.into_iter().flatten().for_each(|turn| turn.report(&end, at));
             let cost = Cost { ms: at.ms_since(started), ..attempt.cost() };
+            report_all(turns.unwrap_or_default(), &end, at).await;
             Happened::TaskEnded { place, end, cost, at }
         };
         // A span that nobody records costs nothing, wrapping the future in it does.

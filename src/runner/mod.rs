@@ -23,6 +23,7 @@ mod open;
 mod options;
 mod outcome;
 mod perform;
+mod recall;
 mod resource;
 mod rule;
 mod seal;
@@ -33,6 +34,7 @@ mod stream;
 mod subgraph;
 mod task;
 mod thread;
+mod turn;
 mod upkeep;
 
 use std::fmt;
@@ -44,9 +46,9 @@ use crate::graph::{Graph, Shape};
 use crate::state::State;
 use crate::store::{Store, ThreadInfo, ThreadQuery};
 use dependency::Dependencies;
-use resource::Resources;
 use stop::Live;
 use subgraph::Runnables;
+use turn::Resources;
 
 #[cfg(feature = "testing")]
 pub(crate) use at_once::at_once;

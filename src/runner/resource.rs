@@ -1,20 +1,13 @@
-//! Resources that several tasks share, of whatever thread: how many use one at once, how fast, and what happens when it fails.
+//! Resources that several tasks share, of whatever thread: what is declared of them, and how they stand.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
-
 use super::Runner;
-use crate::clock::{Clock, Timestamp};
-use crate::error::{Class, Failure, Origin};
-use crate::machine::TaskEnd;
-use crate::policy::{Breaker, BreakerState, Call, Phase, Uses};
+use super::turn::{Resources, Shared};
+use crate::clock::Timestamp;
+use crate::policy::Breaker;
 use crate::state::State;
-
-/// The longest pause that a resource is granted when it asks for one (Retry-After).
-const PAUSE_MAX: Duration = Duration::from_secs(300);
 
 /// Something that tasks of all threads of a runner share: a model's endpoint, a bank, a printer. Nodes name it with [`Node::uses`](crate::Node::uses).
 ///
@@ -24,6 +17,10 @@ const PAUSE_MAX: Duration = Duration::from_secs(300);
 ///
 /// When one task is told to come back later (HTTP 429 with Retry-After, [`NodeError::retry_after`](crate::NodeError::retry_after)), all of them wait that long, at most
 /// five minutes.
+///
+/// What is known of it is kept in the runner's store by its name, when its breaker opens, lets a probe through or closes, and when it asks for a pause. The next runner
+/// over this store goes on from there: what is open stays open until its time, and never longer than its breaker says, whatever the clock does. If the store cannot keep
+/// it, the run goes on, and a warning says so (`tracing`).
 ///
 /// ```
 /// use ferrata::{Breaker, END, Graph, IntoNode, Resource, Retry, Runner, START, State, store::MemoryStore};
@@ -44,14 +41,15 @@ const PAUSE_MAX: Duration = Duration::from_secs(300);
 ///
 /// # Not guaranteed
 ///
-/// What is counted is known to this runner and its clones only, and begins anew with the process.
+/// Tasks are counted by this runner and its clones only. Another runner, or another process, that is at work at the same time has a breaker and a rate of its own, and
+/// what the last one of them said is kept. The calls in a breaker's window are not kept.
 #[derive(Clone, Debug)]
 #[must_use]
 pub struct Resource {
-    name: String,
-    concurrency: Option<usize>,
-    rate: Option<(u32, Duration)>,
-    breaker: Option<Breaker>,
+    pub(super) name: String,
+    pub(super) concurrency: Option<usize>,
+    pub(super) rate: Option<(u32, Duration)>,
+    pub(super) breaker: Option<Breaker>,
 }
 
 impl Resource {
@@ -112,165 +110,6 @@ pub struct ResourceState {
     pub half_open: bool,
 }
 
-/// A resource at work.
-#[derive(Debug)]
-pub(crate) struct Shared {
-    resource: Resource,
-    places: Option<Arc<Semaphore>>,
-    // A plain mutex: never held across an await.
-    inside: Mutex<Inside>,
-    ended: Notify,
-}
-
-#[derive(Debug)]
-struct Inside {
-    breaker: Option<BreakerState>,
-    /// When the next task may begin, by the rate.
-    next: Timestamp,
-    /// Until when it has asked to be left alone.
-    pause: Timestamp,
-    in_use: usize,
-    waiting: usize,
-}
-
-/// All resources of a runner, by name.
-pub(crate) type Resources = BTreeMap<String, Arc<Shared>>;
-
-impl Shared {
-    fn new(resource: Resource) -> Self {
-        let places = resource.concurrency.map(|places| Arc::new(Semaphore::new(places)));
-        let breaker = resource.breaker.map(BreakerState::new);
-        let inside = Inside { breaker, next: Timestamp(0), pause: Timestamp(0), in_use: 0, waiting: 0 };
-        Self { resource, places, inside: Mutex::new(inside), ended: Notify::new() }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.inside.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits for a turn. An error where the breaker is open and the task does not want to wait.
-    pub(crate) async fn enter(self: &Arc<Self>, clock: &dyn Clock, waits: bool) -> Result<Turn, Failure> {
-        let _waiting = Waiting::new(self);
-        let place = match &self.places {
-            Some(places) => Some(Arc::clone(places).acquire_owned().await.expect("it is never closed")),
-            None => None,
-        };
-        loop {
-            let ended = self.ended.notified();
-            let (now, jitter) = (clock.now(), clock.jitter());
-            match self.admit(now, jitter) {
-                Ok(begin) => {
-                    let turn = Turn { shared: Arc::clone(self), _place: place, reported: false };
-                    tokio::time::sleep(Duration::from_millis(begin.ms_since(now))).await;
-                    return Ok(turn);
-                }
-                Err(_) if !waits => return Err(self.unavailable()),
-                Err(Some(until)) => {
-                    // Not all in the same moment.
-                    let spread = Duration::from_millis(until.ms_since(now)).mul_f64(1.0 + jitter / 10.0);
-                    tokio::time::sleep(spread.max(Duration::from_millis(1))).await;
-                }
-                Err(None) => ended.await,
-            }
-        }
-    }
-
-    /// When the task may begin; if the breaker is open, when to ask again.
-    fn admit(&self, now: Timestamp, jitter: f64) -> Result<Timestamp, Option<Timestamp>> {
-        let mut inside = self.lock();
-        if let Some(breaker) = &mut inside.breaker {
-            breaker.admit(now)?;
-        }
-        let mut begin = now.max(inside.pause);
-        if let Some((tasks, per)) = self.resource.rate {
-            let interval = per / tasks;
-            // Late by up to a tenth of the interval, and the next one behind it: the rate is kept, and nobody is in step.
-            begin = begin.max(inside.next).plus(interval.mul_f64(jitter / 10.0));
-            inside.next = begin.plus(interval);
-        }
-        inside.in_use += 1;
-        Ok(begin)
-    }
-
-    fn unavailable(&self) -> Failure {
-        let message = format!("the resource \"{}\" is not available: too many of its calls have failed", self.resource.name);
-        // It is not tried again: whoever does not want to wait has something else to do.
-        Failure { origin: Origin::Resource, class: Class::Transient, message, causes: Vec::new(), tried: true }
-    }
-
-    fn state(&self, now: Timestamp) -> ResourceState {
-        let inside = self.lock();
-        let open = match inside.breaker.as_ref().map(BreakerState::phase) {
-            Some(Phase::Open { until }) => until,
-            _ => Timestamp(0),
-        };
-        let paused_until = Some(open.max(inside.pause)).filter(|until| *until > now);
-        let half_open = matches!(inside.breaker.as_ref().map(BreakerState::phase), Some(Phase::HalfOpen { .. }));
-        let Inside { in_use, waiting, .. } = *inside;
-        ResourceState { name: self.resource.name.clone(), in_use, waiting, paused_until, half_open }
-    }
-}
-
-/// Counts those who wait.
-struct Waiting<'s>(&'s Shared);
-
-impl<'s> Waiting<'s> {
-    fn new(shared: &'s Shared) -> Self {
-        shared.lock().waiting += 1;
-        Self(shared)
-    }
-}
-
-impl Drop for Waiting<'_> {
-    fn drop(&mut self) {
-        self.0.lock().waiting -= 1;
-    }
-}
-
-/// The right to use a resource, until it is dropped.
-#[derive(Debug)]
-pub(crate) struct Turn {
-    shared: Arc<Shared>,
-    _place: Option<OwnedSemaphorePermit>,
-    reported: bool,
-}
-
-impl Turn {
-    /// Tells the resource how it went. A task that fails in a way that will pass tells of the resource; any other failure is the task's own.
-    pub(crate) fn report(mut self, end: &TaskEnd, now: Timestamp) {
-        let call = match end {
-            TaskEnd::Failed { failure, retry_after, .. } if failure.class == Class::Transient => {
-                let pause = retry_after.unwrap_or_default().min(PAUSE_MAX);
-                let mut inside = self.shared.lock();
-                inside.pause = inside.pause.max(now.plus(pause));
-                Call::Failed
-            }
-            // It waits for a person, and has said nothing of the resource.
-            TaskEnd::Paused { .. } => Call::Unknown,
-            _ => Call::Worked,
-        };
-        self.end(call, now);
-    }
-
-    fn end(&mut self, call: Call, now: Timestamp) {
-        self.reported = true;
-        let mut inside = self.shared.lock();
-        inside.in_use -= 1;
-        inside.breaker.iter_mut().for_each(|breaker| breaker.ended(call, now));
-        drop(inside);
-        self.shared.ended.notify_waiters();
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        if !self.reported {
-            // The attempt was cut off.
-            self.end(Call::Unknown, Timestamp(0));
-        }
-    }
-}
-
 impl<S: State> Runner<S> {
     /// Shares a resource among all threads of this runner and of its clones that are made from here on. A second one of the same name takes the place of the
     /// first.
@@ -278,7 +117,8 @@ impl<S: State> Runner<S> {
     /// A run of a graph with a node that uses a resource which is not declared, or that cannot work, is refused (code `resource`).
     #[must_use]
     pub fn resource(mut self, resource: Resource) -> Self {
-        Arc::make_mut(&mut self.resources).insert(resource.name.clone(), Arc::new(Shared::new(resource)));
+        Arc::make_mut(&mut self.resources)
+            .insert(resource.name.clone(), Arc::new(Shared::new(resource, self.inner.store.as_ref())));
         self
     }
 
@@ -289,27 +129,10 @@ impl<S: State> Runner<S> {
     }
 }
 
-/// Waits for a turn at each of these, in the order of their names, so that nobody waits for each other.
-pub(crate) async fn enter_all(resources: &Resources, uses: &[Uses], clock: &dyn Clock) -> Result<Vec<Turn>, Failure> {
-    let mut turns = Vec::new();
-    if uses.is_empty() {
-        return Ok(turns);
-    }
-    let mut uses: Vec<&Uses> = uses.iter().collect();
-    uses.sort_by(|a, b| a.resource.cmp(&b.resource));
-    for Uses { resource, waits } in uses {
-        // A run whose resources are not all there was refused.
-        if let Some(shared) = resources.get(resource) {
-            turns.push(shared.enter(clock, *waits).await?);
-        }
-    }
-    Ok(turns)
-}
-
 /// What is wrong with the resources that these nodes use.
 pub(crate) fn missing<'n>(resources: &Resources, names: impl IntoIterator<Item = (&'n str, &'n str)>) -> Option<String> {
     names.into_iter().find_map(|(node, name)| match resources.get(name) {
-        Some(shared) => shared.resource.check().err(),
+        Some(shared) => shared.resource().check().err(),
         None => Some(format!(
             "node \"{node}\" uses the resource \"{name}\"; declare it with `.resource(Resource::new(\"{name}\"))` on the runner"
         )),

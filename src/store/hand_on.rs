@@ -1,8 +1,8 @@
 //! What a store around another one hands on.
 
-/// Hands on what a [`Store`](crate::store::Store) around another one does not do its own way: `load`, `threads`, `questions`, `delete`, `restore` and `prune`. It
-/// stands in the `impl` and names the field that holds the inner store. `append` is left to the outer one, and with it `append_here`, which hands every append
-/// back to it; so is `at_work`.
+/// Hands on what a [`Store`](crate::store::Store) around another one does not do its own way: `load`, `threads`, `questions`, `delete`, `restore`, `prune`,
+/// `resource` and `keep_resource`. It stands in the `impl` and names the field that holds the inner store. `append` is left to the outer one, and with it
+/// `append_here`, which hands every append back to it; so is `at_work`.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -73,6 +73,21 @@ macro_rules! hand_on_store {
 
         fn prune(&self, prune: $crate::store::Prune) -> $crate::store::Pending<'_, $crate::store::Pruned> {
             $crate::store::Store::prune(&self.$($inner).+, prune)
+        }
+
+        fn resource<'a>(
+            &'a self,
+            name: &'a str,
+        ) -> $crate::store::Pending<'a, ::std::option::Option<$crate::store::ResourceKept>> {
+            $crate::store::Store::resource(&self.$($inner).+, name)
+        }
+
+        fn keep_resource<'a>(
+            &'a self,
+            name: &'a str,
+            kept: &'a $crate::store::ResourceKept,
+        ) -> $crate::store::Pending<'a, ()> {
+            $crate::store::Store::keep_resource(&self.$($inner).+, name, kept)
         }
     };
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{
-    Append, Appended, AtWork, Block, InboxQuery, InboxRow, Loaded, OpenQuestion, Pending, Prune, Pruned, Reach, Restore, Store,
-    StoreError, ThreadInfo, ThreadQuery, ThreadStatus,
+    Append, Appended, AtWork, Block, InboxQuery, InboxRow, Loaded, OpenQuestion, Pending, Prune, Pruned, Reach, ResourceKept,
+    Restore, Store, StoreError, ThreadInfo, ThreadQuery, ThreadStatus,
 };
 use crate::clock::Timestamp;
 use crate::id::{Position, ThreadName};
@@ -29,6 +29,7 @@ const RECORD_BYTES: u64 = 256;
 pub struct MemoryStore {
     // A plain mutex: it is held for a few instructions and never across an await.
     threads: Mutex<BTreeMap<ThreadName, Kept>>,
+    resources: Mutex<BTreeMap<String, ResourceKept>>,
     at_work: AtWork,
 }
 
@@ -93,6 +94,10 @@ impl MemoryStore {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<ThreadName, Kept>> {
         // Nothing here panics half-way through a change.
         self.threads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn resources(&self) -> MutexGuard<'_, BTreeMap<String, ResourceKept>> {
+        self.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn append_now(&self, append: Append) -> Result<Appended, StoreError> {
@@ -196,6 +201,15 @@ impl Store for MemoryStore {
     fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
         let result = self.prune_now(prune);
         Box::pin(std::future::ready(result))
+    }
+
+    fn resource<'a>(&'a self, name: &'a str) -> Pending<'a, Option<ResourceKept>> {
+        ready(self.resources().get(name).cloned())
+    }
+
+    fn keep_resource<'a>(&'a self, name: &'a str, kept: &'a ResourceKept) -> Pending<'a, ()> {
+        self.resources().insert(name.to_owned(), kept.clone());
+        ready(())
     }
 
     fn at_work(&self) -> Option<&AtWork> {

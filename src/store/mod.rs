@@ -4,6 +4,7 @@ mod at_work;
 mod error;
 mod hand_on;
 mod inbox;
+mod kept;
 mod kinds;
 mod memory;
 mod query;
@@ -23,6 +24,7 @@ pub use at_work::AtWork;
 pub(crate) use at_work::Claim;
 pub use error::StoreError;
 pub use inbox::InboxQuery;
+pub use kept::{BreakerKept, ResourceKept};
 pub use kinds::{Append, Appended, InboxRow, Loaded, OpenQuestion, Prune, Pruned, Reach, Restore, ThreadInfo, ThreadStatus};
 pub use memory::MemoryStore;
 pub use query::{Order, ThreadQuery};
@@ -42,6 +44,7 @@ pub type Block<'b> = &'b dyn Fn(&mut dyn FnMut());
 /// - What was appended is read back as it was, or is an error that names thread and position.
 /// - The indexes of threads and of open questions change with the append that says so, or not at all.
 /// - What is done with one thread never touches another one, whatever their names.
+/// - What is kept of a resource is what was said of it last, under exactly its name.
 ///
 /// `testing::StoreSuite` holds a store to all of it (feature `testing`).
 ///
@@ -76,6 +79,12 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
 
     /// Forgets the records before a snapshot, all or nothing. The snapshot takes their place.
     fn prune(&self, prune: Prune) -> Pending<'_, Pruned>;
+
+    /// What is kept of the resource of that name; `None` if nothing ever was.
+    fn resource<'a>(&'a self, name: &'a str) -> Pending<'a, Option<ResourceKept>>;
+
+    /// Keeps what is known of the resource of that name, in place of what was kept before; durable when it returns, as an append is.
+    fn keep_resource<'a>(&'a self, name: &'a str, kept: &'a ResourceKept) -> Pending<'a, ()>;
 
     /// By what runners over this store, or over clones of it, know that a thread is at work, so that only one of them runs it. A store
     /// around another one hands on what that one has.
@@ -134,6 +143,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
         (**self).prune(prune)
+    }
+
+    fn resource<'a>(&'a self, name: &'a str) -> Pending<'a, Option<ResourceKept>> {
+        (**self).resource(name)
+    }
+
+    fn keep_resource<'a>(&'a self, name: &'a str, kept: &'a ResourceKept) -> Pending<'a, ()> {
+        (**self).keep_resource(name, kept)
     }
 
     fn at_work(&self) -> Option<&AtWork> {

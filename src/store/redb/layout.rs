@@ -25,6 +25,9 @@ pub(super) const QUESTIONS: TableDefinition<'_, (&str, u128), u64> = TableDefini
 /// The same by deadline.
 pub(super) const BY_DEADLINE: TableDefinition<'_, (u64, &str, u128), ()> = TableDefinition::new("by_deadline");
 
+/// What is known of resources, by name. It is made when there is something to keep, in files of any age.
+pub(super) const RESOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("resources");
+
 /// The position at which a thread's head stands. No record ever does.
 pub(super) const HEAD: u64 = u64::MAX;
 

@@ -8,6 +8,7 @@ mod header;
 mod layout;
 mod questions;
 mod read;
+mod resources;
 mod trouble;
 mod unfinished;
 mod upgrade;
@@ -20,8 +21,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{
-    Append, Appended, AtWork, Block, InboxQuery, InboxRow, Loaded, Pending, Prune, Pruned, Reach, Restore, Store, StoreError,
-    ThreadInfo, ThreadQuery,
+    Append, Appended, AtWork, Block, InboxQuery, InboxRow, Loaded, Pending, Prune, Pruned, Reach, ResourceKept, Restore, Store,
+    StoreError, ThreadInfo, ThreadQuery,
 };
 use crate::id::ThreadName;
 use file::{Disk as Place, File, Settings};
@@ -265,6 +266,11 @@ impl Store for RedbStore {
         Box::pin(self.reader.call(move |file| questions::list(file, &query)))
     }
 
+    fn resource<'a>(&'a self, name: &'a str) -> Pending<'a, Option<ResourceKept>> {
+        let name = name.to_owned();
+        Box::pin(self.reader.call(move |file| resources::read(file, &name)))
+    }
+
     // What follows goes through the writer, so that it stands in line with the appends.
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
@@ -278,6 +284,11 @@ impl Store for RedbStore {
 
     fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
         Box::pin(self.writer.call(move |file| write::prune(file, &prune)))
+    }
+
+    fn keep_resource<'a>(&'a self, name: &'a str, kept: &'a ResourceKept) -> Pending<'a, ()> {
+        let (name, kept) = (name.to_owned(), kept.clone());
+        Box::pin(self.writer.call(move |file| resources::write(file, &name, &kept)))
     }
 
     fn at_work(&self) -> Option<&AtWork> {

@@ -172,7 +172,10 @@ fn keep_artifacts(
 }
 
 /// One transaction that is not an append.
-fn change<T>(file: &File, act: impl FnOnce(&WriteTransaction) -> Result<Result<T, StoreError>, Io>) -> Result<T, StoreError> {
+pub(super) fn change<T>(
+    file: &File,
+    act: impl FnOnce(&WriteTransaction) -> Result<Result<T, StoreError>, Io>,
+) -> Result<T, StoreError> {
     let right = file.to_write();
     file.write(&right, |database| {
         let transaction = begin(file, database)?;

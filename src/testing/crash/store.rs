@@ -8,8 +8,8 @@ use super::seen::Life;
 use crate::id::ThreadName;
 use crate::log::Record;
 use crate::store::{
-    Append, Appended, InboxQuery, InboxRow, Loaded, Pending, Prune, Pruned, Reach, Restore, Store, StoreError, ThreadInfo,
-    ThreadQuery,
+    Append, Appended, InboxQuery, InboxRow, Loaded, Pending, Prune, Pruned, Reach, ResourceKept, Restore, Store, StoreError,
+    ThreadInfo, ThreadQuery,
 };
 
 #[derive(Debug)]
@@ -78,6 +78,17 @@ impl Store for LifeStore {
         Box::pin(async move {
             self.alive().await;
             self.kept.prune(prune).await
+        })
+    }
+
+    fn resource<'a>(&'a self, name: &'a str) -> Pending<'a, Option<ResourceKept>> {
+        self.kept.resource(name)
+    }
+
+    fn keep_resource<'a>(&'a self, name: &'a str, kept: &'a ResourceKept) -> Pending<'a, ()> {
+        Box::pin(async move {
+            self.alive().await;
+            self.kept.keep_resource(name, kept).await
         })
     }
 }

@@ -4,6 +4,7 @@ mod asked;
 mod change;
 mod list;
 mod read;
+mod resources;
 mod sample;
 mod survive;
 mod write;
@@ -38,6 +39,8 @@ pub enum Check {
     Paging,
     /// The index of open questions says of each thread what its last append said of them, in order and in pages.
     Questions,
+    /// What is kept of a resource is what was said of it last, under exactly its name.
+    Resources,
     /// Each name is a thread of its own, byte by byte.
     Names,
     /// A thread that is deleted is gone, and every other one is as it was.
@@ -50,7 +53,7 @@ pub enum Check {
 
 impl Check {
     /// All of them, in the order in which they are run: what later ones rely on comes first.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Atomicity,
         Self::Order,
         Self::Fencing,
@@ -64,6 +67,7 @@ impl Check {
         Self::Restore,
         Self::Prune,
         Self::Questions,
+        Self::Resources,
         Self::Crash,
     ];
 }
@@ -85,6 +89,7 @@ impl fmt::Display for Check {
             Self::Restore => "restore",
             Self::Prune => "prune",
             Self::Questions => "questions",
+            Self::Resources => "resources",
         })
     }
 }
@@ -270,6 +275,7 @@ impl<S: Store> StoreSuite<S> {
             Check::Restore => change::restore(&store).await,
             Check::Prune => change::prune(&store).await,
             Check::Questions => asked::questions(&store).await,
+            Check::Resources => resources::resources(&store).await,
             Check::Crash => Ok(()),
         }
     }

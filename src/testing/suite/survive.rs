@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::asked::question;
+use super::resources::{is_known, words};
 use super::sample::{Told, here, is_nowhere, is_refused, name, records, snapshot};
 use super::write::begun;
 use super::{Fault, Found, Reopen, must};
@@ -75,6 +76,8 @@ async fn written(store: &Arc<dyn Store>) -> Result<Vec<Told>, Fault> {
     let noted = threads[1].noted(&waiting);
     here(&**store, waiting).await?;
     threads[1] = noted;
+    store.keep_resource("service", &words()[0]).await?;
+    store.keep_resource("service", &words()[1]).await?;
     Ok(threads)
 }
 
@@ -85,5 +88,6 @@ async fn is_left(store: &dyn Store, threads: &[Told]) -> Found {
         let from = newest.snapshot.map_or(Position(0), |snapshot| snapshot.position());
         told.are_kept(&newest.entries, from)?;
     }
+    is_known(store, "service", Some(&words()[1])).await?;
     is_nowhere(store, &name("thread 7")?).await
 }
