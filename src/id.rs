@@ -195,6 +195,9 @@ pub struct Frame {
     /// Whether the node's error handler calls it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub on_error: bool,
+    /// Fingerprint of the input, where a later round of the node calls the graph with another one than the rounds before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub input: Option<Arc<str>>,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "the signature serde wants")]
@@ -227,6 +230,9 @@ impl fmt::Display for Frame {
         }
         if self.call > 0 {
             write!(f, ".{}", self.call)?;
+        }
+        if let Some(input) = &self.input {
+            write!(f, "~{input}")?;
         }
         f.write_str(if self.on_error { "!/" } else { "/" })
     }

@@ -239,6 +239,35 @@ async fn classifiers_look_through_an_error_and_the_first_one_counts() {
     assert_eq!(error.node_failure().expect("a node").1.class, Class::Terminal);
 }
 
+#[derive(Debug, thiserror::Error)]
+#[error("the upload failed")]
+struct Upload(#[source] std::io::Error);
+
+/// Promised: the graph says which class errors of a type are. It broke: an `io::Error` in such an error had decided before the graph was asked.
+#[tokio::test(start_paused = true)]
+async fn a_classifier_goes_before_the_io_error_inside_and_what_the_node_said_before_both() {
+    let timed_out = || NodeError::from(Upload(std::io::ErrorKind::TimedOut.into()));
+    let class_of = |error: NodeError, said: Option<Class>| async move {
+        let error = Arc::new(std::sync::Mutex::new(Some(error)));
+        let work = move || {
+            let error = error.lock().expect("no panic").take().expect("one attempt");
+            async { Err::<WorkUpdate, _>(error) }
+        };
+        let graph = one(work.into_node());
+        let graph = if let Some(said) = said { graph.classify(move |_: &Upload| said) } else { graph };
+        let error = Desk::new().thread(graph).run(Work::update()).await.expect_err("it fails");
+        error.node_failure().expect("a node").1.class
+    };
+    use Class::{Deterministic, Terminal, Transient, Unclassified};
+    assert_eq!(class_of(timed_out(), None).await, Transient);
+    assert_eq!(class_of(timed_out(), Some(Terminal)).await, Terminal);
+    assert_eq!(class_of(timed_out().context("sending"), Some(Deterministic)).await, Deterministic);
+    // Who does not know leaves it to the rule.
+    assert_eq!(class_of(timed_out(), Some(Unclassified)).await, Transient);
+    assert_eq!(class_of(timed_out().terminal(), Some(Deterministic)).await, Terminal);
+    assert_eq!(class_of(timed_out().transient(), Some(Deterministic)).await, Transient);
+}
+
 /// Promised: errors of that type are in that class, in the nodes of the graph; and a check that fails of something transient is tried again. It broke: the
 /// check's error was looked at before it had its class, and a person was asked.
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,7 @@
 //! Errors of nodes: what went wrong, what kind of thing that is, and whether an effect may have happened.
 
 mod class;
+mod limits;
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::id::EffectId;
 pub use class::Class;
 use class::{Refused, chain, class_of, class_of_status};
+pub(crate) use limits::TooLarge;
 
 /// The result of a node, or of anything that ends up in one.
 pub type Result<T, E = NodeError> = std::result::Result<T, E>;
@@ -21,10 +23,10 @@ pub(crate) type ClassOf = Arc<dyn Fn(&(dyn StdError + 'static)) -> Option<Class>
 
 /// An error inside a node.
 ///
-/// `?` makes one of any error. The first `std::io::Error` in it, or in its causes, decides the class: the connection and the time are transient,
-/// a file that is not there or not ours is deterministic. Every other error is unclassified until somebody says more: here, for a type of errors with
-/// [`GraphBuilder::classify`](crate::GraphBuilder::classify), or for an answer over HTTP with [`http`](Self::http). Unclassified errors are tried again
-/// by [`Retry::any`](crate::Retry::any) only.
+/// `?` makes one of any error. Its class is what somebody says of it, here or for an answer over HTTP with [`http`](Self::http); else what
+/// [`GraphBuilder::classify`](crate::GraphBuilder::classify) says for its type or that of a cause; else what the first `std::io::Error` in it, or in its
+/// causes, says: the connection and the time are transient, a file that is not there or not ours is deterministic. Every other error is unclassified, and is
+/// tried again by [`Retry::any`](crate::Retry::any) only.
 ///
 /// ```
 /// use ferrata::{Class, NodeError};
@@ -41,6 +43,8 @@ pub(crate) type ClassOf = Arc<dyn Fn(&(dyn StdError + 'static)) -> Option<Class>
 /// It does not implement [`std::error::Error`] itself, since that would forbid the conversion from any error.
 pub struct NodeError {
     class: Class,
+    /// Whether the class is what an `io::Error` in it says: nobody has said it of this error.
+    by_io: bool,
     origin: Origin,
     performed: Option<bool>,
     retry_after: Option<Duration>,
@@ -52,14 +56,12 @@ pub struct NodeError {
 impl NodeError {
     /// An error with a text of one's own, unclassified.
     pub fn new(text: impl Into<String>) -> Self {
-        Self {
-            class: Class::Unclassified,
-            origin: Origin::Node,
-            performed: None,
-            retry_after: None,
-            tried: false,
-            source: text.into().into(),
-        }
+        Self::made_of(text.into().into())
+    }
+
+    fn made_of(source: Box<dyn StdError + Send + Sync>) -> Self {
+        let (class, origin) = (Class::Unclassified, Origin::Node);
+        Self { class, by_io: false, origin, performed: None, retry_after: None, tried: false, source }
     }
 
     /// The answer of a server over HTTP that is no success, classified by its status: 408, 425, 429 and 5xx are transient (but for 501 and 505), 401,
@@ -109,7 +111,7 @@ impl NodeError {
     /// The same error in that class.
     #[must_use]
     pub fn with_class(mut self, class: Class) -> Self {
-        self.class = class;
+        (self.class, self.by_io) = (class, false);
         self
     }
 
@@ -148,12 +150,12 @@ impl NodeError {
         Self { class, origin, tried, ..Self::new(message) }
     }
 
-    /// Has these functions say which class it is, if nobody has said.
+    /// Has these functions say which class it is, if nobody has said. They know its type, and an `io::Error` in it knows nothing of that.
     pub(crate) fn classified<'c>(mut self, say: impl IntoIterator<Item = &'c ClassOf>) -> Self {
-        if self.class == Class::Unclassified {
+        if self.by_io || self.class == Class::Unclassified {
             let source: &(dyn StdError + 'static) = &*self.source;
             let said = say.into_iter().find_map(|say| chain(source).into_iter().find_map(|error| say(error)));
-            self.class = said.unwrap_or_default();
+            self.class = said.filter(|class| *class != Class::Unclassified).unwrap_or(self.class);
         }
         self
     }
@@ -222,7 +224,7 @@ struct Within {
 impl<E: StdError + Send + Sync + 'static> From<E> for NodeError {
     fn from(error: E) -> Self {
         let class = class_of(&error);
-        Self { class, origin: Origin::Node, performed: None, retry_after: None, tried: false, source: Box::new(error) }
+        Self { class, by_io: true, ..Self::made_of(Box::new(error)) }
     }
 }
 
@@ -278,10 +280,18 @@ pub enum Origin {
     Resource,
     /// It goes in circles, and its guard or a person stopped it.
     Guard,
+    /// More tasks would be due in one step than may be.
+    TaskLimit,
+    /// What the node wrote, or wanted recorded, is too large.
+    UpdateLimit,
+    /// A state would become too large.
+    StateLimit,
+    /// The node asked for more answers than the thread may wait for.
+    QuestionLimit,
 }
 
 impl Origin {
-    const ALL: [Self; 17] = [
+    const ALL: [Self; 21] = [
         Self::Node,
         Self::Panic,
         Self::Timeout,
@@ -299,6 +309,10 @@ impl Origin {
         Self::Rule,
         Self::Resource,
         Self::Guard,
+        Self::TaskLimit,
+        Self::UpdateLimit,
+        Self::StateLimit,
+        Self::QuestionLimit,
     ];
 
     /// Where a failure came from that was recorded with that code.
@@ -323,6 +337,10 @@ impl Origin {
             Self::Rule => "rule-broken",
             Self::Resource => "resource-unavailable",
             Self::Guard => "guarded",
+            Self::TaskLimit => "task-limit",
+            Self::UpdateLimit => "update-limit",
+            Self::StateLimit => "state-limit",
+            Self::QuestionLimit => "question-limit",
             Self::Node | Self::Panic | Self::Timeout => "node-failed",
         }
     }

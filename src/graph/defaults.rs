@@ -38,7 +38,8 @@ impl<S: State> GraphBuilder<S> {
     }
 
     /// Says which class errors of type `E` are, in nodes of this graph: those that `?` made, of which nobody said more. The error itself and its causes
-    /// are looked through, and what was declared first counts first. An error says its class by its type and its fields, never by its text.
+    /// are looked through, and what was declared first counts first; with [`Class::Unclassified`], and for other types, an `io::Error` inside decides. An
+    /// error says its class by its type and its fields, never by its text.
     ///
     /// ```
     /// use ferrata::{Class, END, Graph, IntoNode, Retry, Runner, START, State, store::MemoryStore};

@@ -99,8 +99,10 @@ impl<S: State> Node<S> {
     /// node.
     ///
     /// Effects of earlier rounds keep their results. A repeatable effect that comes with other [arguments](crate::Effect::arguments) in a later round is done
-    /// again, as an effect of its own with its own idempotency key: so a model sees the feedback, and what has not changed is not paid for again. Answers, and
-    /// results of graphs that the node called, stay what they are: a rule on a node that is a graph goes to a person with the same result each time.
+    /// again, as an effect of its own with its own idempotency key: so a model sees the feedback, and what has not changed is not paid for again. So it is with a
+    /// graph that the node [calls](crate::Context::call) with another input in a later round: it runs anew, effects and questions in it included, while the same
+    /// input gives the result there is. Answers stay what they are, and so does a node that is a graph: a rule on it goes to a person with the same result each
+    /// time.
     ///
     /// ```
     /// use ferrata::{Context, END, Graph, IntoNode, Runner, START, State, store::MemoryStore};

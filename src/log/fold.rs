@@ -368,11 +368,12 @@ impl Folded {
         }
         let position = self.facts.next;
         let outer = if input.shared { input.path.outer() } else { None };
-        let shared = outer.and_then(|outer| self.scope(&outer)).map(|outer| (outer.state.clone(), outer.secrets.clone()));
+        let shared =
+            outer.and_then(|outer| self.scope(&outer)).map(|outer| (outer.state.clone(), outer.secrets.clone(), outer.bytes));
         let scope = self.begun(&input.path, "input")?;
         scope.take_input(input, position);
-        if let Some((state, secrets)) = shared {
-            (scope.state, scope.secrets) = (state, secrets);
+        if let Some((state, secrets, bytes)) = shared {
+            (scope.state, scope.secrets, scope.bytes) = (state, secrets, bytes);
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::parts::is_default;
 use crate::clock::Timestamp;
 use crate::id::{EffectId, NodeName, QuestionId, TaskId};
+use crate::state::value_bytes;
 
 /// What an open question is about.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -114,6 +115,16 @@ pub(crate) struct QuestionSpec {
 }
 
 impl QuestionSpec {
+    /// About how many bytes it takes.
+    pub(crate) fn bytes(&self) -> u64 {
+        let at_expiry = match &self.on_expiry {
+            OnExpiry::Answer(value) => Some(value),
+            OnExpiry::Suspend | OnExpiry::GoOn => None,
+        };
+        let values = self.show.iter().chain([&self.schema]).chain(at_expiry);
+        self.text.len() as u64 + values.map(value_bytes).sum::<u64>()
+    }
+
     pub(crate) fn ask(self, id: QuestionId, task: TaskId, now: Timestamp) -> Question {
         Question {
             id,

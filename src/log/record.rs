@@ -12,6 +12,7 @@ use super::parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trig
 use super::question::{OnExpiry, Question};
 use super::rounds::Rounds;
 use super::scope::Written;
+use super::terms::Arguments;
 use super::upgraded::{InnerSchema, Upgraded};
 use crate::clock::Timestamp;
 use crate::error::Failure;
@@ -184,6 +185,9 @@ pub struct Input {
     /// Where the graph kept its state when the node that is or calls it had another name: it goes on with that state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub was: Option<Path>,
+    /// What a node called the graph with by a key, but for secret fields; absent in older logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arguments: Option<Arguments>,
 }
 
 /// See [`Record::TaskDone`].

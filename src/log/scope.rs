@@ -11,10 +11,11 @@ use super::lacks::{SecretFields, is_lost};
 use super::parts::{Arrival, Due, Source, TaskRef, is_default};
 use super::record::{Input, Stepped, TaskDone};
 use super::rounds::{Round, Rounds};
+use super::terms::Arguments;
 use crate::clock::Timestamp;
 use crate::error::{Failure, Origin};
 use crate::id::{BranchId, NodeName, Path, Position, StepNumber, TaskId};
-use crate::state::{AnyState, Change, FieldName, Op, Rule, StateCell, StateError, StateKind, resolve};
+use crate::state::{AnyState, Change, FieldName, Op, Rule, StateCell, StateError, StateKind, changes_bytes, resolve};
 
 /// How a task of the current step stands.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -113,6 +114,9 @@ pub(crate) struct ScopeFacts {
     /// The task that called the graph, if it is not the outermost one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) caller: Option<TaskId>,
+    /// What it was called with, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) arguments: Option<Arguments>,
     /// An input that is not applied yet.
     pub(crate) input: Option<Vec<Change>>,
     /// The tasks of the current step: those due by edges, then the sent ones.
@@ -172,12 +176,14 @@ pub(crate) struct Scope {
     /// The changes in the order in which they were applied, if somebody wants to know.
     pub(crate) applied: Option<Vec<Change>>,
     pub(crate) secrets: SecretFields,
+    /// How many bytes the state takes at most, once somebody has measured it.
+    pub(crate) bytes: Option<u64>,
 }
 
 impl Scope {
     pub(crate) fn new(path: Path, kind: Arc<StateKind>, branch: BranchId) -> Self {
         let facts = ScopeFacts { branch, ..ScopeFacts::default() };
-        Self { path, state: kind.empty(), kind, facts, applied: None, secrets: SecretFields::default() }
+        Self { path, state: kind.empty(), kind, facts, applied: None, secrets: SecretFields::default(), bytes: None }
     }
 
     /// Its state, for those who do not know the type.
@@ -272,6 +278,7 @@ impl Scope {
             branch: self.facts.branch,
             head: Some(Head { position, step: input.step, source: Source::Input }),
             caller: input.caller.clone(),
+            arguments: input.arguments.clone(),
             input: Some(input.changes.clone()),
             written: input.shared.then(Written::default),
             ..ScopeFacts::default()
@@ -297,6 +304,7 @@ impl Scope {
     /// Applies changes, but for those of fields whose outcome is resolved.
     fn apply_unless(&mut self, changes: &[Change], resolved: &[Change]) -> Result<(), FoldError> {
         if resolved.is_empty() {
+            self.bytes.iter_mut().for_each(|bytes| *bytes = bytes.saturating_add(changes_bytes(changes)));
             if self.kind.has_secrets() {
                 self.apply_secrets(changes)?;
             } else {

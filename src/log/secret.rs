@@ -33,7 +33,8 @@ impl<'w, E> Walk<'w, E> {
     pub(crate) fn record(&mut self, record: &mut Record) -> Result<(), E> {
         match record {
             Record::Input(input) => {
-                let Input { branch: _, path, caller: _, shared: _, step: _, changes, unlisted: _, was: _ } = &mut **input;
+                let Input { branch: _, path, caller: _, shared: _, step: _, changes, unlisted: _, was: _, arguments: _ } =
+                    &mut **input;
                 self.changes(path, changes)
             }
             Record::TaskDone(done) => self.task_done(done),
@@ -95,6 +96,7 @@ impl<'w, E> Walk<'w, E> {
             branch: _,
             head: _,
             caller: _,
+            arguments: _,
             input,
             tasks,
             edge_tasks: _,

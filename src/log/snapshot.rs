@@ -50,7 +50,7 @@ impl ScopeSnapshot {
         let mut state = self.state;
         let secrets = SecretFields::of_stored(kind, &mut state, &self.unwritten)?;
         let (kind, state) = (Arc::clone(kind), kind.decode(state)?);
-        Ok(Scope { path, kind, state, facts: self.facts, applied: None, secrets })
+        Ok(Scope { path, kind, state, facts: self.facts, applied: None, secrets, bytes: None })
     }
 }
 

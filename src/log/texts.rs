@@ -12,7 +12,7 @@ use super::record::{AttemptFailed, Fault, Record, RunEnded, RunOutcome, TaskDone
 use super::rounds::Rounds;
 use super::scope::{Task, TaskStatus};
 use super::snapshot::Snapshot;
-use super::terms::EffectTerms;
+use super::terms::{Arguments, EffectTerms};
 use crate::error::Failure;
 use crate::id::NodeName;
 
@@ -100,7 +100,11 @@ impl SecretTexts {
     /// What an effect is compensated with is for nodes, and stays as it is.
     fn blot_terms(&self, terms: &mut EffectTerms) {
         let EffectTerms { arguments, in_doubt: _, compensation: _ } = terms;
-        arguments.iter_mut().for_each(|arguments| self.blot(&mut arguments.shown));
+        self.blot_arguments(arguments.as_mut());
+    }
+
+    fn blot_arguments(&self, arguments: Option<&mut Arguments>) {
+        arguments.into_iter().for_each(|arguments| self.blot(&mut arguments.shown));
     }
 
     fn blot_question(&self, question: &mut Arc<Question>) {
@@ -125,6 +129,7 @@ impl SecretTexts {
             Record::Stepped(stepped) => {
                 stepped.squashed.iter_mut().for_each(|squashed| self.blot_rounds(&mut squashed.rounds));
             }
+            Record::Input(input) => self.blot_arguments(input.arguments.as_mut()),
             Record::EffectStarted(started) => self.blot_terms(&mut started.terms),
             Record::EffectDone(done) => done.terms.iter_mut().for_each(|terms| self.blot_terms(terms)),
             Record::EffectFailed(failed) => {
@@ -149,7 +154,6 @@ impl SecretTexts {
             // No texts for people: state, which is sealed, and values that nodes work with.
             Record::Opened(_)
             | Record::RunStarted(_)
-            | Record::Input(_)
             | Record::Answered(_)
             | Record::Closed(_)
             | Record::Expired(_)
@@ -170,6 +174,7 @@ impl SecretTexts {
         if let Some(RunHead { started: _, ended: Some(outcome) }) = run {
             self.blot_outcome(outcome);
         }
+        inner.iter_mut().for_each(|(_, scope)| self.blot_arguments(scope.facts.arguments.as_mut()));
         let scopes = std::iter::once(graph).chain(inner.iter_mut().map(|(_, scope)| scope));
         for facts in scopes.map(|scope| &mut scope.facts) {
             self.blot_rounds(&mut facts.rounds);
@@ -222,21 +227,16 @@ pub(crate) fn tells(record: &Record) -> bool {
     match record {
         Record::TaskDone(done) => !done.failures.is_empty(),
         Record::Stepped(stepped) => stepped.squashed.as_ref().is_some_and(|squashed| !squashed.rounds.is_empty()),
-        record => is_text(record),
-    }
-}
-
-fn is_text(record: &Record) -> bool {
-    matches!(
-        record,
+        Record::Input(input) => input.arguments.is_some(),
         Record::AttemptFailed(_)
-            | Record::TaskFailed(_)
-            | Record::Asked(_)
-            | Record::EffectStarted(_)
-            | Record::EffectDone(_)
-            | Record::EffectFailed(_)
-            | Record::EffectDoubted(_)
-            | Record::Compensating(_)
-            | Record::RunEnded(_)
-    )
+        | Record::TaskFailed(_)
+        | Record::Asked(_)
+        | Record::EffectStarted(_)
+        | Record::EffectDone(_)
+        | Record::EffectFailed(_)
+        | Record::EffectDoubted(_)
+        | Record::Compensating(_)
+        | Record::RunEnded(_) => true,
+        _ => false,
+    }
 }

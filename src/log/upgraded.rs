@@ -163,11 +163,13 @@ impl Folded {
                 scope.kind = kind.at(&scope.path).unwrap_or_else(|| Arc::clone(&kind));
             }
         }
+        // What graphs were called with was said in the shapes of then.
+        self.inner.values_mut().for_each(|scope| scope.facts.arguments = None);
         for UpgradedState { path, values } in &upgraded.states {
             let Some(scope) = self.scope_mut(path) else { return Err(misplaced) };
             let mut values = values.clone();
             scope.secrets = SecretFields::of_stored(&scope.kind, &mut values, &[])?;
-            scope.state = scope.kind.decode(values)?;
+            (scope.state, scope.bytes) = (scope.kind.decode(values)?, None);
         }
         Ok(())
     }

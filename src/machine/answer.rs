@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::{Env, Live, Machine, Step};
 use crate::clock::Timestamp;
-use crate::error::shortened;
+use crate::error::{TooLarge, shortened};
 use crate::id::{QuestionId, TaskId};
 use crate::log::{Answered, Durability, Expired, OnExpiry, Question, QuestionKind, QuestionSpec, Record};
-use crate::state::{DEPTH_MAX, is_within_depth};
+use crate::state::{DEPTH_MAX, is_within_depth, value_bytes};
 
 /// How many reasons an error gives in one place.
 const REASONS_MAX: usize = 3;
@@ -37,6 +37,8 @@ pub(crate) enum AnswerRefusal {
     Twice(QuestionId),
     #[error("the answer does not fit question \"{question}\": {what}; the question stays open")]
     Misfit { question: String, what: String },
+    #[error("{0}; the question stays open")]
+    TooLarge(TooLarge),
 }
 
 impl GivenAnswer {
@@ -68,6 +70,8 @@ impl Machine {
         if let Some(Timestamp(deadline)) = question.deadline.filter(|_| question.is_overdue(now)) {
             return Err(AnswerRefusal::Overdue { id: question.id, question: shortened(&question.text), deadline });
         }
+        let what = || format!("the answer to question \"{}\"", shortened(&question.text));
+        TooLarge::check(what, value_bytes(&answer.value), self.bounds.update_bytes).map_err(AnswerRefusal::TooLarge)?;
         fits(&question.kind, &question.schema, &answer.value)
             .map_err(|what| AnswerRefusal::Misfit { question: shortened(&question.text), what })
     }

@@ -10,7 +10,7 @@ use crate::log::{
     CloseReason, Closed, Doubt, Durability, Fault, InDoubt, Input, Opened, QuestionKind, Record, RunOutcome, RunStarted, Trigger,
     inner_schemas,
 };
-use crate::state::{Change, StateError, check, give_ids};
+use crate::state::{Change, StateError, ValueError, check, give_ids};
 
 /// Why a run does not begin. Nothing was recorded.
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +31,19 @@ pub(crate) enum Refusal {
     Input(#[source] StateError),
     #[error("{0}")]
     Gone(Gone),
+    #[error("{0}")]
+    Limit(RunFailure),
+}
+
+impl Refusal {
+    /// An input that cannot be merged.
+    fn of_input(failure: RunFailure) -> Self {
+        match failure {
+            RunFailure::Merge { source, .. } => Self::Input(source),
+            failure if failure.is_size() => Self::Limit(failure),
+            other => Self::Input(StateError::Value(ValueError::new(other.to_string()))),
+        }
+    }
 }
 
 /// What a run begins with.
@@ -87,13 +100,8 @@ impl Machine {
         self.start_run(trigger, limits, env)?;
         match begin {
             Begin::Input { changes, .. } => {
-                match self.take_input(&Path::ROOT, None, changes, env)? {
-                    Ok(()) => {}
-                    Err(RunFailure::Merge { source, .. }) => return Ok(Err(Refusal::Input(source))),
-                    Err(other) => {
-                        let error = crate::state::ValueError::new(other.to_string());
-                        return Ok(Err(Refusal::Input(StateError::Value(error))));
-                    }
+                if let Err(failure) = self.take_input(&Path::ROOT, None, changes, env)? {
+                    return Ok(Err(Refusal::of_input(failure)));
                 }
                 if self.stops_here(&Path::ROOT) {
                     self.end(&Path::ROOT, Ending::Paused, env)?;
@@ -204,6 +212,7 @@ impl Machine {
         }
         if let Begin::Input { changes, .. } = begin {
             check(&shape.schema, changes).map_err(Refusal::Input)?;
+            self.bounds.changes(|| "the input".to_owned(), changes).map_err(Refusal::Limit)?;
         }
         Ok(())
     }
@@ -284,8 +293,10 @@ impl Machine {
         give_ids(&shape.schema, &mut changes, || format!("{thread}:{}:{path}input@{}", branch.0, step.0));
         let unlisted = self.durability == Durability::Exit;
         let shared = called.as_ref().is_some_and(|called| called.shared);
-        let (caller, was) = called.map_or((None, None), |called| (Some(called.caller), called.was));
-        self.record(Record::Input(Box::new(Input { branch, path: path.clone(), caller, shared, step, changes, unlisted, was })))?;
+        let (caller, was, arguments) =
+            called.map_or((None, None, None), |called| (Some(called.caller), called.was, called.arguments));
+        let input = Input { branch, path: path.clone(), caller, shared, step, changes, unlisted, was, arguments };
+        self.record(Record::Input(Box::new(input)))?;
         self.merge_step(path)
     }
 

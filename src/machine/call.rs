@@ -7,7 +7,7 @@ use super::{Command, Ending, Env, Live, Machine, Motion, Place, Step};
 use crate::error::{Class, Failure, Origin};
 use crate::graph::Keeps;
 use crate::id::{Frame, NodeName, Path, TaskId};
-use crate::log::Target;
+use crate::log::{Arguments, Target};
 use crate::state::{Change, StateCell, check};
 
 /// A task calls a graph.
@@ -39,6 +39,8 @@ pub(super) struct Called {
     pub(super) shared: bool,
     /// Where it kept its state until now, if its node had another name.
     pub(super) was: Option<Path>,
+    /// What a node called it with by a key.
+    pub(super) arguments: Option<Arguments>,
 }
 
 /// What came of a graph that was called.
@@ -77,7 +79,12 @@ impl Machine {
         if let Some(name) = shape.kind.other_than(call.expects) {
             return refuse(format!("the state of the graph \"{key}\" is {name}; call it with that type"));
         }
-        let path = task.path.inner(frame(&call, &task, subgraph.keeps));
+        let arguments = call.arguments(&shape);
+        let frame = frame(&call, &task, subgraph.keeps);
+        let (path, anew) = match self.place_of_call(&call.place, &task, frame, arguments.as_ref()) {
+            Ok(place) => place,
+            Err(failure) => return Ok(Err(failure)),
+        };
         if self.inner.contains_key(&path) || self.is_called_by_another(&path, &task) {
             return refuse(format!(
                 "the graph \"{key}\" keeps its state and is at work for another task; call it one after the other"
@@ -86,13 +93,17 @@ impl Machine {
         if let Some(failure) = self.spoiled.get(&path) {
             return Ok(Err(failure.clone()));
         }
-        let tasks =
-            self.folded.scope(&path).filter(|scope| scope.facts.caller.as_ref() == Some(&task)).map(|s| s.facts.tasks.len());
+        let known = self.folded.scope(&path).filter(|scope| !anew && scope.facts.caller.as_ref() == Some(&task));
+        let tasks = known.map(|scope| scope.facts.tasks.len());
         if tasks.is_none()
             && let CallInput::Changes(changes) | CallInput::Shared(changes) = &call.input
-            && let Err(error) = check(&shape.schema, changes)
         {
-            return refuse(format!("the input of the graph \"{key}\" cannot be applied: {error}"));
+            if let Err(error) = check(&shape.schema, changes) {
+                return refuse(format!("the input of the graph \"{key}\" cannot be applied: {error}"));
+            }
+            if let Err(failure) = self.bounds.changes(|| format!("the input of the graph \"{key}\""), changes) {
+                return Ok(Err(failure.seen_outside()));
+            }
         }
         // An input that could not be applied the last time still has to be.
         let is_begun = self.folded.scope(&path).is_some_and(|scope| scope.facts.input.is_none());
@@ -102,11 +113,12 @@ impl Machine {
             Some(_) if is_begun => Ok(()),
             Some(_) => self.merge_step(&path)?,
             None => {
+                self.note_input(&task, &path, arguments.as_ref(), env)?;
                 let (changes, shared) = match call.input {
                     CallInput::Changes(changes) => (changes, false),
                     CallInput::Shared(changes) => (changes, true),
                 };
-                let called = Called { was: self.was(&path, &task), caller: task, shared };
+                let called = Called { was: self.was(&path, &task), caller: task, shared, arguments };
                 self.take_input(&path, Some(called), changes, env)?
             }
         };
@@ -196,5 +208,6 @@ fn frame(call: &Call, task: &TaskId, keeps: Keeps) -> Frame {
         graph: call.graph.clone(),
         call: call.call,
         on_error: call.on_error,
+        input: None,
     }
 }

@@ -21,7 +21,7 @@ pub(crate) enum EditRefusal {
     #[error("the edit cannot be applied: {0}")]
     Changes(#[source] StateError),
     #[error("{0}")]
-    Edges(RunFailure),
+    Failed(RunFailure),
     #[error("no graph is at work at {path}")]
     NoGraph { path: Path },
 }
@@ -52,6 +52,7 @@ impl Machine {
                 changes,
                 unlisted: false,
                 was: None,
+                arguments: facts.arguments.clone(),
             })))?;
             return self.merge_step(path);
         }
@@ -89,6 +90,9 @@ impl Machine {
         };
         if let Err(error) = check(&shape.schema, &changes) {
             return Ok(Err(EditRefusal::Changes(error)));
+        }
+        if let Err(failure) = self.bounds.changes(|| "the edit".to_owned(), &changes) {
+            return Ok(Err(EditRefusal::Failed(failure)));
         }
         if self.is_compensating() {
             return Ok(Err(EditRefusal::Compensating));
@@ -136,21 +140,23 @@ impl Machine {
             self.record(Record::Closed(Box::new(Closed { questions, why: CloseReason::Superseded, at: env.now })))?;
         }
         self.folded.give_up(path);
-        let position = self.folded.facts.next;
+        let (position, bounds) = (self.folded.facts.next, self.bounds);
         let Some(scope) = self.folded.scope_mut(path) else { return Ok(Err(EditRefusal::NoGraph { path: path.clone() })) };
         match scope.merge(&[], &changes, position) {
             Err(FoldError::State(source)) => return Ok(Err(EditRefusal::Changes(source))),
             merged => merged?,
         }
-        let next = match after(shape, scope, &node) {
+        // An edit of a fresh thread takes the place of an input that is applied.
+        let step = scope.step_due().max(StepNumber(0));
+        let next = bounds.state(scope, step).and_then(|()| after(shape, scope, &node));
+        let next = match next.and_then(|next| bounds.due(next, step)) {
             Ok(next) => next,
-            Err(failure) => return Ok(Err(EditRefusal::Edges(failure))),
+            Err(failure) => return Ok(Err(EditRefusal::Failed(failure))),
         };
         let stepped = Stepped {
             branch: scope.facts.branch,
             path: path.clone(),
-            // An edit of a fresh thread takes the place of an input that is applied.
-            step: scope.step_due().max(StepNumber(0)),
+            step,
             source: Source::Update,
             as_node: Some(node),
             rerouted: Vec::new(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::error::{Class, Failure, Origin};
+use crate::error::{Class, Failure, Origin, TooLarge};
 use crate::id::{NodeName, StepNumber};
 use crate::log::{Fault, Question, Target};
 use crate::state::{Change, StateError};
@@ -34,6 +34,18 @@ pub(crate) enum RunFailure {
         "the limit of {limit} steps for {of} is used up; what is done is kept: resume the thread, with a higher limit if need be"
     )]
     StepLimit { limit: u64, of: &'static str },
+    #[error(
+        "{tasks} tasks would be due after step {step}, and {limit} may be; nothing of the step is merged: go on with a higher limit, set with \
+         `step_tasks_max`, or with fewer tasks", step = .step.0
+    )]
+    TaskLimit { step: StepNumber, tasks: usize, limit: usize },
+    #[error("{0}")]
+    UpdateLimit(TooLarge),
+    #[error(
+        "the state would take about {bytes} bytes after step {step}, and {limit} are allowed; nothing of the step is merged: go on with a higher \
+         limit, set with `state_bytes_max`", step = .step.0
+    )]
+    StateLimit { step: StepNumber, bytes: u64, limit: u64 },
     #[error("step {step} cannot be merged: {source}", step = .step.0)]
     Merge { step: StepNumber, source: StateError },
     #[error("the conditional edge after \"{node}\" {what}; it may lead to: {allowed}")]
@@ -51,12 +63,20 @@ impl RunFailure {
             Self::Node { failure, .. } => failure.origin,
             Self::Compensated { fault } => Origin::of_code(&fault.code),
             Self::StepLimit { .. } => Origin::StepLimit,
+            Self::TaskLimit { .. } => Origin::TaskLimit,
+            Self::UpdateLimit(_) => Origin::UpdateLimit,
+            Self::StateLimit { .. } => Origin::StateLimit,
             Self::Merge { source: StateError::UnknownMessage { .. }, .. } => Origin::UnknownMessage,
             Self::Merge { source: StateError::Function { .. }, .. } => Origin::MergeFunction,
             Self::Merge { .. } => Origin::Merge,
             Self::Route { .. } => Origin::Route,
             Self::Starved { .. } => Origin::Starved,
         }
+    }
+
+    /// Whether something is too large, or too much.
+    pub(super) fn is_size(&self) -> bool {
+        matches!(self, Self::TaskLimit { .. } | Self::UpdateLimit(_) | Self::StateLimit { .. })
     }
 
     /// The word for it that stays the same.
@@ -69,6 +89,9 @@ impl RunFailure {
         let class = match self {
             Self::Node { failure, .. } => failure.class,
             Self::StepLimit { .. }
+            | Self::TaskLimit { .. }
+            | Self::UpdateLimit(_)
+            | Self::StateLimit { .. }
             | Self::Merge { .. }
             | Self::Route { .. }
             | Self::Starved { .. }
@@ -82,7 +105,11 @@ impl RunFailure {
         let node = match self {
             Self::Node { node, .. } | Self::Route { node, .. } | Self::Starved { node, .. } => Some(node.clone()),
             Self::Compensated { fault } => fault.node.clone(),
-            Self::StepLimit { .. } | Self::Merge { .. } => None,
+            Self::StepLimit { .. }
+            | Self::TaskLimit { .. }
+            | Self::UpdateLimit(_)
+            | Self::StateLimit { .. }
+            | Self::Merge { .. } => None,
         };
         Fault { code: self.code().to_owned(), node, text: self.to_string(), failure: None }
     }

@@ -4,8 +4,10 @@
 //! commands that follow from them, and folds these records at once. The runner must append the records before it carries
 //! out a command; if that fails it drops the machine, and the log is the truth again.
 
+mod again;
 mod answer;
 mod begin;
+mod bounds;
 mod call;
 mod compensate;
 mod edit;
@@ -35,6 +37,7 @@ use motion::{Live, Motion};
 
 pub(crate) use answer::{AnswerRefusal, GivenAnswer, check_expiry};
 pub(crate) use begin::{Begin, Limits, Refusal};
+pub(crate) use bounds::Bounds;
 pub(crate) use call::{Call, CallInput, CallOutcome};
 pub(crate) use edit::EditRefusal;
 pub(crate) use effect::Note;
@@ -115,6 +118,7 @@ pub(crate) struct Machine {
     /// Tasks at work: those that wait for a graph they called are not.
     at_work: usize,
     tasks_max: usize,
+    bounds: Bounds,
     /// Counts what was started, so that late reports are told from current ones.
     serial: u64,
     durability: Durability,
@@ -143,6 +147,7 @@ impl Machine {
             held_back: BTreeSet::new(),
             at_work: 0,
             tasks_max: tasks_max.max(1),
+            bounds: Bounds::default(),
             serial: 0,
             durability: Durability::Step,
             stopping: false,

@@ -18,7 +18,7 @@ impl Machine {
     ///
     /// On a failure the state may hold what was never recorded: the graph must not go on in this run.
     pub(super) fn merge_step(&mut self, path: &Path) -> Step<Result<(), RunFailure>> {
-        let position = self.folded.facts.next;
+        let (position, bounds) = (self.folded.facts.next, self.bounds);
         // What repeats is of interest to guards only.
         let is_guarded = self.root.shape.at(path).is_some_and(|shape| !shape.guards.is_empty());
         let rounds = if is_guarded { self.folded.rounds_after(path) } else { BTreeMap::new() };
@@ -50,8 +50,9 @@ impl Machine {
             merged => merged?,
         }
         let branch = scope.facts.branch;
-        let mut next = match next(&shape, scope, &done, before.as_ref(), input.is_some(), &rounds) {
-            Ok(next) => next.finish(&shape),
+        let next = bounds.state(scope, step).and_then(|()| next(&shape, scope, &done, before.as_ref(), input.is_some(), &rounds));
+        let mut next = match next.and_then(|next| bounds.due(next.finish(&shape), step)) {
+            Ok(next) => next,
             Err(failure) => {
                 scope.applied.iter_mut().for_each(|changes| changes.truncate(applied));
                 self.spoil(path, &failure);

@@ -84,6 +84,7 @@ impl Machine {
     /// Takes in the end of an attempt. A late one, of a task that has moved on, changes nothing.
     pub(crate) fn task_ended(&mut self, place: &Place, end: TaskEnd, cost: Cost, env: &Env<'_>) -> Step {
         let Some(task) = self.current(place) else { return Ok(()) };
+        let end = self.asking(end);
         let (path, index) = (&place.path, place.index);
         let attempt = self.folded.scope(path).map_or(0, |scope| scope.facts.tasks[index].attempts).saturating_add(1);
         let live = if matches!(end, TaskEnd::Paused { .. }) { Live::Paused } else { Live::Idle };

@@ -18,12 +18,12 @@ use super::stream::{Announcer, Told};
 use super::subgraph::Runnables;
 use super::turn::Resources;
 use crate::clock::Clock;
-use crate::error::{Failure, NodeError};
+use crate::error::{Failure, NodeError, TooLarge};
 use crate::graph::{Asking, NodeReturn};
 use crate::id::{EffectId, TaskId, ThreadName};
 use crate::log::{Cost, QuestionSpec};
 use crate::machine::{Call, CallOutcome, Note, Place, Start, check_expiry};
-use crate::state::to_value;
+use crate::state::{to_value, value_bytes};
 
 tokio::task_local! {
     /// Set inside an effect.
@@ -46,7 +46,7 @@ pub(crate) enum Request {
 /// What all attempts of a run have in common.
 pub(crate) struct Common {
     pub(crate) thread: ThreadName,
-    pub(crate) requests: mpsc::UnboundedSender<Request>,
+    pub(crate) requests: mpsc::Sender<Request>,
     pub(crate) announcer: Announcer,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) dependencies: Dependencies,
@@ -54,6 +54,15 @@ pub(crate) struct Common {
     pub(crate) root: Arc<Runnables>,
     pub(crate) resources: Arc<Resources>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// How much may be written or recorded at once.
+    pub(crate) update_bytes_max: u64,
+}
+
+impl Common {
+    /// Refuses what is too large to be recorded at once.
+    pub(crate) fn check_bytes(&self, what: impl FnOnce() -> String, bytes: u64) -> Result<(), NodeError> {
+        TooLarge::check(what, bytes, self.update_bytes_max).map_err(NodeError::too_large)
+    }
 }
 
 /// One attempt of a task, as it is known to the node (through [`Context`]) and to the runner.
@@ -196,13 +205,13 @@ impl Attempt {
         self.beat();
         let (reply, answer) = oneshot::channel();
         let request = Request::Note { place: self.start.place.clone(), note, reply };
-        self.run.requests.send(request).is_ok() && answer.await.unwrap_or(false)
+        self.run.requests.send(request).await.is_ok() && answer.await.unwrap_or(false)
     }
 
     /// Has a graph run, and waits for what comes of it; `None` if the attempt is over.
     pub(crate) async fn call(self: &Arc<Self>, call: Call) -> Option<CallOutcome> {
         let (reply, answer) = oneshot::channel();
-        self.run.requests.send(Request::Call { call, caller: Arc::clone(self), reply }).ok()?;
+        self.run.requests.send(Request::Call { call, caller: Arc::clone(self), reply }).await.ok()?;
         answer.await.ok()
     }
 }
@@ -383,6 +392,7 @@ impl Context {
             return Err(NodeError::new(text).deterministic());
         }
         check_expiry(&spec).map_err(|what| NodeError::new(what).deterministic())?;
+        self.attempt.run.check_bytes(|| format!("the question \"{}\" with what it shows", spec.key), spec.bytes())?;
         self.attempt.seal_with(spec);
         pending().await
     }
@@ -418,6 +428,7 @@ impl Context {
     /// ```
     pub async fn mark<T: Serialize + ?Sized>(&self, key: &str, value: &T) -> Result<(), NodeError> {
         let (key, value) = (self.own_key(key), to_value(value)?);
+        self.attempt.run.check_bytes(|| format!("the mark \"{key}\""), value_bytes(&value))?;
         // Also inside an effect that has to come to its end while the node waits for a person.
         if !self.attempt.note(Note::Mark { key: key.clone(), value: value.clone() }).await {
             return pending().await;

@@ -10,6 +10,9 @@ use crate::id::ThreadName;
 use crate::machine::{AnswerRefusal, GivenAnswer};
 use crate::store::AtWork;
 
+/// How many calls hand answers in at once at most. Whoever comes then waits for the end of the run.
+const HANDED_MAX: usize = 4_096;
+
 /// What came of answers that were handed in, once it is durable.
 pub(crate) type Taken = Result<(), AnswerRefusal>;
 
@@ -49,12 +52,12 @@ impl Desk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands answers in. `None`: the run ended without having looked at them.
+    /// Hands answers in. `None`: the run ended without having looked at them, or it has too many to look at.
     pub(crate) async fn hand_in(&self, answers: Vec<GivenAnswer>) -> Option<Taken> {
         let (reply, taken) = oneshot::channel();
         {
             let mut state = self.lock();
-            if state.is_closed {
+            if state.is_closed || state.handed.len() >= HANDED_MAX {
                 return None;
             }
             state.handed.push(Handed { answers, reply });

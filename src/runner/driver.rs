@@ -57,6 +57,9 @@ enum Happened {
     DelayOver { place: Place },
 }
 
+/// How many requests of tasks wait for the loop at most. Whoever has one more waits with it.
+const REQUESTS_MAX: usize = 4_096;
+
 /// How many tasks in a row the loop runs itself before it gives way.
 const TURNS_AT_ONCE: u32 = 256;
 
@@ -203,7 +206,7 @@ impl Driver {
     async fn wait(
         &mut self,
         stop: &mut Stopped,
-        requests: &mut mpsc::UnboundedReceiver<Request>,
+        requests: &mut mpsc::Receiver<Request>,
         tasks: &mut JoinSet<Happened>,
         waiters: &mut Vec<Waiter>,
     ) -> Result<Option<Stop>, Error> {
@@ -217,8 +220,8 @@ impl Driver {
     }
 
     /// What all attempts of the run share, and where their requests come in.
-    fn common(&mut self) -> (Arc<Common>, mpsc::UnboundedReceiver<Request>) {
-        let (sender, requests) = mpsc::unbounded_channel();
+    fn common(&mut self) -> (Arc<Common>, mpsc::Receiver<Request>) {
+        let (sender, requests) = mpsc::channel(REQUESTS_MAX);
         let common = Common {
             thread: self.thread.clone(),
             requests: sender,
@@ -228,6 +231,7 @@ impl Driver {
             root: Arc::clone(&self.runnables),
             resources: Arc::clone(&self.resources),
             observer: self.observer.clone(),
+            update_bytes_max: self.machine.bounds().update_bytes,
         };
         (Arc::new(common), requests)
     }

@@ -28,8 +28,9 @@ use crate::store::{StoreError, ThreadStatus};
 /// | `unknown-message` | a message is to be removed that is not there, by an input, an edit or a node | as it was, or can be resumed |
 /// | `question-unknown`, `question-answered`, `question-expired`, `question-closed`, `question-ambiguous`, `not-waiting`, `answer-misfit` | an answer is refused | as it was |
 /// | `edit-node`, `edit-changes`, `no-checkpoint`, `no-subgraph` | an edit, a fork or a look inside is refused | as it was |
-/// | `node-failed`, `update-refused`, `goto`, `no-parent`, `route`, `join-starved`, `merge-conflict`, `merge-function` | a run failed | can be resumed |
-/// | `step-limit` | the limit of steps is used up | can be resumed |
+/// | `node-failed`, `update-refused`, `effect-arguments`, `goto`, `no-parent`, `route`, `join-starved`, `merge-conflict`, `merge-function` | a run failed | can be resumed |
+/// | `step-limit`, `task-limit`, `update-limit`, `state-limit`, `question-limit` | a limit is reached, of steps, of tasks in a step, of bytes written at once, of bytes of a state, of open questions | can be resumed; as it was, where an input, an edit or an answer is refused |
+/// | `limit-zero` | a limit lets nothing through | as it was |
 /// | `dependency-missing`, `resource`, `unknown-node`, `shut-down` | a node needs what was not handed in, or uses a resource that is not declared or cannot work; a breakpoint at no node; the runner shuts down | as it was |
 /// | `no-secrets`, `secret-missing`, `secret-unknown`, `secret` | secret fields and nobody says what of them is stored; a value that is not there any more, of a field that is not there; one that cannot be sealed or opened | as it was stored |
 /// | `store`, `log-damaged`, `state-shape`, `other-graph`, `node-gone`, `value`, `crashed` | it cannot be stored, read or run | as it was stored |
@@ -142,6 +143,8 @@ enum Kind {
     SecretUnknown { thread: ThreadName, field: String, known: String },
     #[error("the secret field `{field}` of thread \"{thread}\" cannot be {what}: {source}; the thread is as it was stored")]
     Secret { thread: ThreadName, field: String, what: &'static str, source: SecretsError },
+    #[error("a limit of 0 for `{what}` lets nothing through: set 1 or more; thread \"{thread}\" is as it was")]
+    LimitZero { thread: ThreadName, what: &'static str },
     #[error("the run ended before its time: {0}; the thread can be resumed")]
     Crashed(String),
 }
@@ -338,6 +341,10 @@ impl Error {
         Self::of(Kind::Secret { thread, field, what, source })
     }
 
+    pub(crate) fn limit_zero(thread: &ThreadName, what: &'static str) -> Self {
+        Self::of(Kind::LimitZero { thread: thread.clone(), what })
+    }
+
     pub(crate) fn crashed(error: &tokio::task::JoinError) -> Self {
         Self::of(Kind::Crashed(error.to_string()))
     }
@@ -367,11 +374,13 @@ impl Error {
                 Refusal::Waiting { .. } => "thread-waiting",
                 Refusal::Input(_) => "input",
                 Refusal::Gone(_) => "node-gone",
+                Refusal::Limit(failure) => failure.code(),
                 Refusal::InDoubt { .. } => "in-doubt",
                 Refusal::Compensating => "compensating",
             },
             Kind::Answer { refusal: AnswerRefusal::NotOpen(_), .. } => "question-unknown",
             Kind::Answer { refusal: AnswerRefusal::Misfit { .. } | AnswerRefusal::Twice(_), .. } => "answer-misfit",
+            Kind::Answer { refusal: AnswerRefusal::TooLarge(_), .. } => Origin::UpdateLimit.code(),
             Kind::Answer { refusal: AnswerRefusal::Overdue { .. }, .. } | Kind::Expired { .. } => "question-expired",
             Kind::Answered { .. } => "question-answered",
             Kind::Ambiguous { .. } => "question-ambiguous",
@@ -387,7 +396,7 @@ impl Error {
                 EditRefusal::InDoubt { .. } => "in-doubt",
                 EditRefusal::Compensating => "compensating",
                 EditRefusal::NoGraph { .. } => "no-subgraph",
-                EditRefusal::Edges(failure) => failure.code(),
+                EditRefusal::Failed(failure) => failure.code(),
             },
             Kind::Failed { failure, .. } => failure.code(),
             Kind::Value(_) | Kind::State(_) => "value",
@@ -400,6 +409,7 @@ impl Error {
             Kind::SecretMissing { .. } => "secret-missing",
             Kind::SecretUnknown { .. } => "secret-unknown",
             Kind::Secret { .. } => "secret",
+            Kind::LimitZero { .. } => "limit-zero",
             Kind::Crashed(_) => "crashed",
         }
     }
@@ -426,6 +436,11 @@ impl Error {
     /// Whether the limit of steps is used up.
     pub fn is_step_limit(&self) -> bool {
         self.code() == "step-limit"
+    }
+
+    /// Whether a limit is reached that can be set higher: of steps, of tasks, of bytes, of questions. The guide [`failures`](crate::guide::failures) lists them.
+    pub fn is_limit(&self) -> bool {
+        matches!(self.code(), "step-limit" | "task-limit" | "update-limit" | "state-limit" | "question-limit")
     }
 
     /// Whether it is about the answer to a question, and the thread is as it was.

@@ -17,6 +17,7 @@ mod inside;
 mod keeper;
 #[cfg(feature = "testing")]
 mod life;
+mod limits;
 mod noted;
 mod observer;
 mod open;
@@ -46,6 +47,7 @@ use crate::graph::{Graph, Shape};
 use crate::state::State;
 use crate::store::{Store, ThreadInfo, ThreadQuery};
 use dependency::Dependencies;
+use options::Options;
 use stop::Live;
 use subgraph::Runnables;
 use turn::Resources;
@@ -99,6 +101,8 @@ pub struct Runner<S> {
     dependencies: Dependencies,
     secrets: Option<Arc<dyn Secrets>>,
     resources: Arc<Resources>,
+    /// What handles to threads begin with.
+    options: Options,
 }
 
 pub(crate) struct Inner<S> {
@@ -141,13 +145,14 @@ impl<S: State> Runner<S> {
     ) -> Self {
         let runnables = Arc::new(Runnables::of(&graph));
         let inner = Inner { graph, runnables, store, clock, live: Arc::default(), observer };
-        Self { inner: Arc::new(inner), dependencies: Dependencies::default(), secrets: None, resources: Arc::default() }
+        let (dependencies, resources, options) = (Dependencies::default(), Arc::default(), Options::default());
+        Self { inner: Arc::new(inner), dependencies, secrets: None, resources, options }
     }
 
     /// A handle to a thread. Nothing is read or written until it is used; a name that cannot be used is refused then.
     pub fn thread(&self, name: &str) -> Thread<S> {
         let (inner, resources) = (Arc::clone(&self.inner), Arc::clone(&self.resources));
-        let mut thread = Thread::new(inner, name, self.dependencies.clone(), resources);
+        let mut thread = Thread::new(inner, name, self.dependencies.clone(), resources, self.options.clone());
         thread.options.secrets.hook.clone_from(&self.secrets);
         thread
     }
@@ -215,7 +220,8 @@ impl<S: State> Runner<S> {
 impl<S> Clone for Runner<S> {
     fn clone(&self) -> Self {
         let (inner, dependencies) = (Arc::clone(&self.inner), self.dependencies.clone());
-        Self { inner, dependencies, secrets: self.secrets.clone(), resources: Arc::clone(&self.resources) }
+        let (secrets, resources) = (self.secrets.clone(), Arc::clone(&self.resources));
+        Self { inner, dependencies, secrets, resources, options: self.options.clone() }
     }
 }
 

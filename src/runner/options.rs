@@ -9,7 +9,7 @@ use crate::clock::Timestamp;
 use crate::graph::Pauses;
 use crate::id::{NodeName, Position};
 use crate::log::Durability;
-use crate::machine::Limits;
+use crate::machine::{Bounds, Limits};
 
 /// How many steps a run may make if nobody says otherwise.
 const STEPS_MAX: u64 = 1_000;
@@ -21,6 +21,7 @@ pub(crate) struct Options {
     pub(crate) steps_max: u64,
     pub(crate) thread_steps_max: Option<u64>,
     pub(crate) tasks_max: usize,
+    pub(crate) bounds: Bounds,
     pub(crate) deadline: Option<Duration>,
     pub(crate) tags: BTreeMap<String, String>,
     pub(crate) supersede: bool,
@@ -39,6 +40,7 @@ impl Default for Options {
             steps_max: STEPS_MAX,
             thread_steps_max: None,
             tasks_max: TASKS_MAX,
+            bounds: Bounds::default(),
             deadline: None,
             tags: BTreeMap::new(),
             supersede: false,

@@ -12,7 +12,7 @@ use crate::error::{Class, Failure, NodeError};
 use crate::id::EffectId;
 use crate::log::{Cost, EffectStatus};
 use crate::machine::Note;
-use crate::state::to_value;
+use crate::state::{to_value, value_bytes};
 
 /// An effect that is being performed, or looked into.
 struct Performing<'f, T> {
@@ -113,7 +113,13 @@ impl<T: Serialize + DeserializeOwned> Performing<'_, T> {
     /// It was performed. Gives its result once that is durable.
     async fn performed(mut self, value: T, ms: u64, found: bool) -> Result<T, NodeError> {
         let result = match to_value(&value) {
-            Ok(result) => result,
+            Ok(result) => {
+                let what = || format!("it was performed, and its result (effect \"{}\")", self.id.key);
+                match self.effect.attempt.run.check_bytes(what, value_bytes(&result)) {
+                    Ok(()) => result,
+                    Err(error) => return self.unknown(error).await,
+                }
+            }
             Err(error) => {
                 let text = format!("it was performed, but its result cannot be recorded: {error}");
                 return self.unknown(NodeError::new(text).deterministic()).await;

@@ -115,7 +115,8 @@ impl<T: State> Graph<T> {
         with_subgraph(run.into_node(), subgraph)
     }
 
-    /// Makes the graph a node of a graph over another state: `input` says what it begins with, `output` what comes of its last state.
+    /// Makes the graph a node of a graph over another state: `input` says what it begins with, `output` what comes of its last state. What `input` gave
+    /// first counts, in later attempts and rounds of the node as well: it should depend on the state alone.
     ///
     /// ```
     /// use ferrata::{Context, END, Graph, Runner, START, State, View, store::MemoryStore};
@@ -179,7 +180,10 @@ impl Context {
     ///
     /// Steps of the graph are recorded as those of the thread are. When this node runs again, after a crash, a failure or an answer, the graph goes on
     /// where it stands, and one that has ended gives its result again. The n-th call of a key in one node is the n-th run of the graph, so the
-    /// order of calls must not depend on anything but the state and earlier results.
+    /// input and the order of calls must not depend on anything but the state and earlier results. A node that comes back with another input for a
+    /// call it made fails with an error that shows both (code `effect-arguments`), and gets no old result for it. For another input, call the graph
+    /// once more, or by another key. A later round of [`Node::verify`](crate::Node::verify), which has [`feedback`](Self::feedback), needs
+    /// neither: with another input it runs the graph anew, with effects and questions of its own.
     ///
     /// ```
     /// use ferrata::{Context, END, Graph, Runner, START, State, View, store::MemoryStore};
@@ -215,7 +219,7 @@ impl Context {
     ///
     /// # Errors
     ///
-    /// A key that was not declared, another state type, an input that does not fit; whatever the graph fails of, in that failure's class.
+    /// A key that was not declared, another state type, an input that does not fit or is another one than before; whatever the graph fails of, in that failure's class.
     pub async fn call<T: State>(&self, key: &str, input: impl Into<Update> + Send) -> Result<View<T>, NodeError> {
         let input: Update = input.into();
         let (state, _) = call::<T>(self, Some(key.into()), CallInput::Changes(input.into_changes()?)).await?;

@@ -10,8 +10,9 @@ use super::context::{Attempt, Pause};
 use super::handler::TaskFuture;
 use crate::error::{Class, ClassOf, Failure, NodeError, Origin};
 use crate::graph::NodeReturn;
+use crate::log::Target;
 use crate::machine::TaskEnd;
-use crate::state::panic_text;
+use crate::state::{Change, changes_bytes, panic_text, value_bytes};
 
 enum Ended {
     Returned(Result<NodeReturn, NodeError>),
@@ -42,7 +43,12 @@ pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, times: Times
     };
     match ended {
         Ended::Returned(Ok(NodeReturn { update, label, goto, to_parent })) => match update.into_changes() {
-            Ok(changes) => TaskEnd::Done { changes, label, goto, to_parent, failures: attempt.take_failures() },
+            Ok(changes) => {
+                match attempt.run.check_bytes(|| "what it returns".to_owned(), returned_bytes(&changes, goto.as_deref())) {
+                    Ok(()) => TaskEnd::Done { changes, label, goto, to_parent, failures: attempt.take_failures() },
+                    Err(error) => failed(&error, Origin::UpdateLimit),
+                }
+            }
             Err(error) => {
                 let error = NodeError::new(format!("its update holds a value that cannot be stored: {error}"));
                 failed(&error.deterministic(), Origin::Update)
@@ -55,6 +61,15 @@ pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, times: Times
         Ended::Paused(Pause { questions, doubts, .. }) => TaskEnd::Paused { questions, doubts },
         Ended::Panicked(text) => panicked(&text),
     }
+}
+
+/// What it writes, and what it sends.
+fn returned_bytes(changes: &[Change], goto: Option<&[Target]>) -> u64 {
+    let sent = |target: &Target| match target {
+        Target::Send { payload, .. } => value_bytes(payload),
+        Target::Node(_) | Target::Past(_) => 0,
+    };
+    changes_bytes(changes) + goto.into_iter().flatten().map(sent).sum::<u64>()
 }
 
 async fn until_end(mut future: TaskFuture, attempt: &Arc<Attempt>) -> Ended {

@@ -53,8 +53,14 @@ impl<S> Clone for Thread<S> {
 }
 
 impl<S: State> Thread<S> {
-    pub(super) fn new(inner: Arc<Inner<S>>, name: &str, dependencies: Dependencies, resources: Arc<Resources>) -> Self {
-        Self { inner, name: ThreadName::new(name), options: Options::default(), dependencies, resources }
+    pub(super) fn new(
+        inner: Arc<Inner<S>>,
+        name: &str,
+        dependencies: Dependencies,
+        resources: Arc<Resources>,
+        options: Options,
+    ) -> Self {
+        Self { inner, name: ThreadName::new(name), options, dependencies, resources }
     }
 
     /// Hands something in that nodes work with in runs through this handle: a client, a setting. It is never stored; see [`Dep`](crate::Dep). One that
@@ -272,6 +278,9 @@ impl<S: State> Thread<S> {
     /// `drops`: what is not merged yet will be dropped. `writes`: what is written into the graph at that path to begin with.
     async fn driver(&self, announcer: Announcer, drops: bool, writes: Option<(&Path, &[Change])>) -> Result<Driver, Error> {
         let (name, sealer) = (self.name()?, self.sealer()?);
+        if let Some(what) = self.options.bounds.zero() {
+            return Err(Error::limit_zero(name, what));
+        }
         let Opened { folded, meter, newest, upgraded } = self.open(drops).await?;
         self.need_secrets(&folded, writes)?;
         let (position, questions) = (folded.facts.next, OpenQuestions::of(&folded));
@@ -300,7 +309,7 @@ impl<S: State> Thread<S> {
             },
             clock: Arc::clone(&self.inner.clock),
             thread: name.clone(),
-            machine: machine.durability(durability).upgraded(upgraded),
+            machine: machine.durability(durability).upgraded(upgraded).bounded(self.options.bounds),
             kept: Vec::new(),
             announcer,
             spans: Spans::default(),
