@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use ferrata::clock::{Clock, SystemClock, Timestamp};
 
 use crate::error::{ModelError, ModelErrorClass};
 use crate::model::{ChatFuture, ChatModel, ChatReply, ChatRequest, Purpose, Tell};
@@ -116,6 +116,7 @@ pub struct Fallbacks {
     failures: u32,
     pause: Duration,
     name: String,
+    clock: Arc<dyn Clock>,
 }
 
 #[derive(Debug)]
@@ -129,7 +130,7 @@ struct Fallback {
 struct Health {
     in_a_row: u32,
     /// It is passed by until then.
-    until: Option<Instant>,
+    until: Option<Timestamp>,
     /// One request is under way to see whether it works again.
     is_probed: bool,
 }
@@ -144,11 +145,11 @@ impl Fallback {
     }
 
     /// Whether it may be asked now. A probe ends when its guard is dropped, however that comes.
-    fn admit(&self) -> Option<Probe<'_>> {
+    fn admit(&self, now: Timestamp) -> Option<Probe<'_>> {
         let mut health = self.lock();
         match health.until {
             None => Some(Probe { of: self, is_probe: false }),
-            Some(until) if Instant::now() >= until && !health.is_probed => {
+            Some(until) if now >= until && !health.is_probed => {
                 health.is_probed = true;
                 Some(Probe { of: self, is_probe: true })
             }
@@ -156,7 +157,7 @@ impl Fallback {
         }
     }
 
-    fn ended(&self, worked: bool, failures: u32, pause: Duration) {
+    fn ended(&self, worked: bool, failures: u32, until: Timestamp) {
         let mut health = self.lock();
         if worked {
             *health = Health { is_probed: health.is_probed, ..Health::default() };
@@ -164,7 +165,7 @@ impl Fallback {
         }
         health.in_a_row = health.in_a_row.saturating_add(1);
         if health.in_a_row >= failures {
-            health.until = Some(Instant::now() + pause);
+            health.until = Some(until);
         }
     }
 }
@@ -186,7 +187,7 @@ impl Fallbacks {
     /// A chain that begins with this model.
     pub fn new(model: impl ChatModel + 'static) -> Self {
         let name = model.name().to_owned();
-        Self { models: vec![Fallback::new(model)], failures: FAILURES, pause: PAUSE, name }
+        Self { models: vec![Fallback::new(model)], failures: FAILURES, pause: PAUSE, name, clock: Arc::new(SystemClock) }
     }
 
     /// The same chain with another model at its end.
@@ -202,12 +203,41 @@ impl Fallbacks {
         self
     }
 
+    /// What tells the time in place of the system, for tests.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use std::time::Duration;
+    ///
+    /// use ferrata::clock::{ManualClock, Timestamp};
+    /// use ferrata::state::Message;
+    /// use ferrata_nodes::{ChatModel, ChatReply, ChatRequest, Fallbacks, ModelError, ModelErrorClass, Scripted};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), ModelError> {
+    /// let down = Arc::new(Scripted::answering(|_| Err(ModelError::new(ModelErrorClass::Server, "down"))));
+    /// let up = Scripted::answering(|_| Ok(ChatReply::new("here")));
+    /// let clock = Arc::new(ManualClock::at(Timestamp(0)));
+    /// let model = Fallbacks::new(Arc::clone(&down)).then(up).pass_by(2, Duration::from_secs(60)).clock(clock.clone());
+    /// let request = ChatRequest::new([Message::user("Hello?")]);
+    /// for _ in 0..5 {
+    ///     assert_eq!(model.chat(&request).await?.content, "here");
+    /// }
+    /// assert_eq!(down.requests().len(), 2); // then it was passed by
+    /// clock.advance_ms(60_000);
+    /// model.chat(&request).await?;
+    /// assert_eq!(down.requests().len(), 3); // one request, to see whether it works again
+    /// # Ok(()) }
+    /// ```
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
     async fn answer(&self, request: &ChatRequest, mut tell: Option<&mut Tell<'_>>) -> Result<ChatReply, ModelError> {
-        let mut said = Vec::new();
-        let mut last = None;
+        let (mut said, mut last) = (Vec::new(), None);
         for fallback in &self.models {
             let name = fallback.model.name();
-            let Some(_probe) = fallback.admit() else {
+            let Some(_probe) = fallback.admit(self.clock.now()) else {
                 said.push(format!("{name} is passed by, since it failed {} times in a row", self.failures));
                 continue;
             };
@@ -217,12 +247,12 @@ impl Fallbacks {
             };
             match answered {
                 Ok(reply) => {
-                    fallback.ended(true, self.failures, self.pause);
+                    fallback.ended(true, self.failures, self.clock.now());
                     return Ok(reply);
                 }
                 Err(error) if !goes_on(error.class()) => return Err(error),
                 Err(error) => {
-                    fallback.ended(false, self.failures, self.pause);
+                    fallback.ended(false, self.failures, self.clock.now().plus(self.pause));
                     tracing::warn!(model = name, error = %error, "a model failed, and the next one is asked");
                     said.push(format!("{name}: {error}"));
                     last = Some(error);

@@ -130,13 +130,13 @@ impl<'s> Stream<'s> {
             self.is_over = true;
             return Ok(());
         }
-        let so_far = Some(self.assembly.draft.content.as_str());
+        let so_far = self.assembly.draft.content.as_str();
         let chunk: Value = match serde_json::from_str(data) {
             Ok(chunk) => chunk,
-            Err(error) => return Err(self.asked.no_json(data, error).with_partial_text(so_far.unwrap_or_default())),
+            Err(error) => return Err(self.asked.no_json(data, error).with_partial_text(so_far)),
         };
-        let failed = self.asked.in_success(&chunk, so_far);
-        if let Some(error) = failed.or_else(|| (event.kind == "error").then(|| self.asked.of_event(&chunk, so_far))) {
+        let failed = self.asked.in_success(&chunk, Some(so_far));
+        if let Some(error) = failed.or_else(|| (event.kind == "error").then(|| self.asked.of_event(&chunk, Some(so_far)))) {
             return Err(error);
         }
         self.assembly.take(&chunk, tell);
