@@ -2,25 +2,96 @@
 
 use std::sync::Arc;
 
+use ferrata::state::Message;
 use ferrata::{Class, Context, NodeError};
+use serde::{Deserialize, Serialize};
 
-use crate::error::{ModelError, ModelErrorClass};
-use crate::model::{ChatModel, ChatReply, ChatRequest};
+use crate::error::ModelError;
+use crate::model::{ChatModel, ChatReply, ChatRequest, Delta, Usage};
 use crate::summary::{RollingSummary, SummaryError};
-use crate::tokens::Tiktoken;
+use crate::tokens::{Tiktoken, TokenCounter};
 
-/// Calls the model once, as a repeatable effect of the node: when the node runs again, the recorded answer comes back. What it cost in
-/// tokens goes to the thread's report, as far as the endpoint tells.
+/// Calls the model once, as a repeatable effect of the node: when the node runs again, the recorded answer comes back, and in a later round of
+/// [`verify`](ferrata::Node::verify) the same request is not paid for again. What it cost in tokens goes to the thread's report: by the endpoint's word, and where
+/// it says nothing, counted ([`Usage::counted`](crate::Usage::counted)).
 ///
 /// Not guaranteed: if the process dies between the answer and its record, the request is sent again.
 ///
 /// # Errors
 ///
-/// What the model says, classified for the node's retry policy: transient ones as transient, with the delay that was asked for, all
-/// others as deterministic.
+/// What the model says, classified for the node's retry policy: transient ones as transient, with the delay that was asked for; a key that is wrong and credit
+/// that is spent as terminal; all others as deterministic.
 pub async fn call(ctx: &Context, model: &dyn ChatModel, request: &ChatRequest) -> Result<ChatReply, NodeError> {
-    let send = |_key: String| async { model.chat(request).await.map_err(node_error) };
-    ctx.effect("chat", send).repeatable().tokens(|reply| reply.usage.map_or((0, 0), |u| (u.input_tokens, u.output_tokens))).await
+    let send = |_key: String| async { known(model.chat(request).await, model, request) };
+    ctx.effect("chat", send).repeatable().arguments(request).tokens(tokens).await
+}
+
+/// As [`call`], and tells whoever watches the run of the answer as it comes: as [`ChatDelta`]s, by [`Context::emit`]. Nothing of that is recorded; an answer that
+/// comes from the record is not told again.
+///
+/// # Errors
+///
+/// As [`call`]. An answer that broke off has been shown in part by then.
+pub async fn call_streamed(ctx: &Context, model: &dyn ChatModel, request: &ChatRequest) -> Result<ChatReply, NodeError> {
+    let send = |_key: String| async {
+        ctx.emit(&ChatDelta::Began { attempt: ctx.attempt() })?;
+        let mut tell = |delta: Delta<'_>| {
+            let delta = match delta {
+                Delta::Text(text) => ChatDelta::Text(text.to_owned()),
+                Delta::Reasoning(text) => ChatDelta::Reasoning(text.to_owned()),
+            };
+            // Two texts can always be stored.
+            let _ = ctx.emit(&delta);
+        };
+        let answered = model.chat_streamed(request, &mut tell).await;
+        known(answered, model, request)
+    };
+    ctx.effect("chat", send).repeatable().arguments(request).tokens(tokens).await
+}
+
+/// What [`call_streamed`] tells whoever watches the run, as the value of an [`Event::Custom`](ferrata::Event::Custom).
+///
+/// ```
+/// use ferrata_nodes::ChatDelta;
+/// let told = serde_json::json!({"chat_text": "Hello"});
+/// assert_eq!(serde_json::from_value::<ChatDelta>(told).unwrap(), ChatDelta::Text("Hello".to_owned()));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum ChatDelta {
+    /// An answer begins. What an earlier attempt of the task has told is void.
+    #[serde(rename = "chat_began")]
+    Began {
+        /// The attempt of the task, from 1.
+        attempt: u32,
+    },
+    /// More of the answer.
+    #[serde(rename = "chat_text")]
+    Text(String),
+    /// More of what the model thinks.
+    #[serde(rename = "chat_reasoning")]
+    Reasoning(String),
+}
+
+fn tokens(reply: &ChatReply) -> (u64, u64) {
+    reply.usage.map_or((0, 0), |usage| (usage.input_tokens, usage.output_tokens))
+}
+
+/// An answer whose cost and model are known.
+fn known(answered: Result<ChatReply, ModelError>, model: &dyn ChatModel, request: &ChatRequest) -> Result<ChatReply, NodeError> {
+    let mut reply = answered.map_err(node_error)?;
+    if reply.usage.is_none() {
+        let counter = Tiktoken::default();
+        let written = reply.reasoning.as_ref().map_or(0, |text| counter.count(text));
+        let mut message = Message::assistant(&reply.content);
+        message.tool_calls.clone_from(&reply.tool_calls);
+        let sent = counter.count_request(request);
+        reply.usage = Some(Usage::counted(sent, written + counter.count_message(&message)));
+    }
+    if reply.model.is_empty() {
+        model.name().clone_into(&mut reply.model);
+    }
+    Ok(reply)
 }
 
 /// Condenses a text of any length to at most `tokens_max` tokens, with each model call an effect of the node.
@@ -53,7 +124,8 @@ pub(crate) fn calls(ctx: &Context, model: &Arc<dyn ChatModel>) -> impl FnMut(Cha
 /// A model's error as the error of a node.
 pub(crate) fn node_error(error: ModelError) -> NodeError {
     let class = match error.class() {
-        ModelErrorClass::Transient => Class::Transient,
+        class if class.is_transient() => Class::Transient,
+        class if class.is_terminal() => Class::Terminal,
         _ => Class::Deterministic,
     };
     let wait = error.retry_after();

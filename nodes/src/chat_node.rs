@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ferrata::state::{FieldRef, Message, Update};
 use ferrata::{Context, IntoNode, Node, State, View};
 
-use crate::call::call;
+use crate::call::{call, call_streamed};
 use crate::model::{ChatModel, ChatRequest};
 
 /// A node that sends a conversation to a model and adds the answer to it.
@@ -37,12 +37,13 @@ pub struct ChatNode {
     model: Arc<dyn ChatModel>,
     instructions: Option<String>,
     output_tokens_max: Option<u32>,
+    streams: bool,
 }
 
 impl ChatNode {
     /// A node that asks this model.
     pub fn new(model: impl ChatModel + 'static) -> Self {
-        Self { model: Arc::new(model), instructions: None, output_tokens_max: None }
+        Self { model: Arc::new(model), instructions: None, output_tokens_max: None, streams: false }
     }
 
     /// A system message that goes before the conversation and is not part of it.
@@ -57,15 +58,24 @@ impl ChatNode {
         self
     }
 
+    /// Tells whoever watches the run of the answer as it comes; see [`call_streamed`].
+    pub fn streamed(mut self) -> Self {
+        self.streams = true;
+        self
+    }
+
     /// The node, over that field of the state.
     pub fn over<S: State>(self, field: FieldRef<S, Vec<Message>>) -> Node<S> {
         let node = move |state: View<S>, ctx: Context| {
             let this = self.clone();
             async move {
-                let reply = call(&ctx, &*this.model, &this.request(field.get(&state))).await?;
-                let mut message = Message::assistant(reply.content);
-                message.tool_calls = reply.tool_calls;
-                Ok(Update::new().put(field.name(), &[message]))
+                let request = this.request(field.get(&state));
+                let reply = if this.streams {
+                    call_streamed(&ctx, &*this.model, &request).await?
+                } else {
+                    call(&ctx, &*this.model, &request).await?
+                };
+                Ok(Update::new().put(field.name(), &[reply.into_message()]))
             }
         };
         node.into_node()

@@ -4,22 +4,81 @@ use std::error::Error;
 use std::fmt;
 use std::time::Duration;
 
-/// What to do about a [`ModelError`].
+use serde::{Deserialize, Serialize};
+
+/// What went wrong with a request to a model.
 ///
 /// A policy decides on this, never on the text of the message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum ModelErrorClass {
-    /// The same request may work later: no connection, a time-out, too many requests, a failure of the server.
-    Transient,
-    /// The same request will fail again.
-    Deterministic,
+    /// No connection, or it broke before there was an answer.
+    Connection,
+    /// No answer in time.
+    Timeout,
+    /// Too many requests.
+    RateLimit,
+    /// The server failed, or is overloaded.
+    Server,
+    /// The answer broke off in the middle.
+    Truncated,
+    /// The answer says nothing.
+    EmptyResponse,
+    /// The answer is none of a chat API: a page of a proxy, another API.
+    Protocol,
+    /// The request cannot be served as it is.
+    BadRequest,
     /// The request is too long for the model: shorten it and send that.
     ContextLength,
+    /// The answer ran into its limit of tokens before there was anything that can be used.
+    OutputLimit,
+    /// The endpoint holds the answer back.
+    ContentFilter,
     /// The credit or quota is spent: waiting does not help, a person has to act.
     Quota,
     /// The key is missing, wrong, or not allowed to do this.
     Auth,
+}
+
+impl ModelErrorClass {
+    /// Whether the same request may work later.
+    pub fn is_transient(self) -> bool {
+        match self {
+            Self::Connection | Self::Timeout | Self::RateLimit | Self::Server | Self::Truncated | Self::EmptyResponse => true,
+            Self::Protocol
+            | Self::BadRequest
+            | Self::ContextLength
+            | Self::OutputLimit
+            | Self::ContentFilter
+            | Self::Quota
+            | Self::Auth => false,
+        }
+    }
+
+    /// Whether the same request, or any other one with this key, fails until a person has acted.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Self::Quota | Self::Auth)
+    }
+
+    /// A word for it that stays the same.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Connection => "connection",
+            Self::Timeout => "timeout",
+            Self::RateLimit => "rate_limit",
+            Self::Server => "server",
+            Self::Truncated => "truncated",
+            Self::EmptyResponse => "empty_response",
+            Self::Protocol => "protocol",
+            Self::BadRequest => "bad_request",
+            Self::ContextLength => "context_length",
+            Self::OutputLimit => "output_limit",
+            Self::ContentFilter => "content_filter",
+            Self::Quota => "quota",
+            Self::Auth => "auth",
+        }
+    }
 }
 
 /// A model did not answer.
@@ -30,7 +89,7 @@ pub enum ModelErrorClass {
 /// use ferrata_nodes::{ModelError, ModelErrorClass};
 /// use std::time::Duration;
 ///
-/// let error = ModelError::new(ModelErrorClass::Transient, "the endpoint is busy; try again later")
+/// let error = ModelError::new(ModelErrorClass::RateLimit, "the endpoint is busy; try again later")
 ///     .with_status(429)
 ///     .with_retry_after(Duration::from_secs(2));
 /// assert!(error.is_transient());
@@ -41,6 +100,7 @@ pub struct ModelError {
     status: Option<u16>,
     code: Option<String>,
     retry_after: Option<Duration>,
+    partial_text: Option<String>,
     message: String,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -48,7 +108,7 @@ pub struct ModelError {
 impl ModelError {
     /// An error of that class. The message says what happened and what to do.
     pub fn new(class: ModelErrorClass, message: impl Into<String>) -> Self {
-        Self { class, status: None, code: None, retry_after: None, message: message.into(), source: None }
+        Self { class, status: None, code: None, retry_after: None, partial_text: None, message: message.into(), source: None }
     }
 
     /// The same error with the HTTP status it came with.
@@ -72,6 +132,20 @@ impl ModelError {
         self
     }
 
+    /// The same error with the text that had come before it.
+    #[must_use]
+    pub fn with_partial_text(mut self, text: impl Into<String>) -> Self {
+        self.partial_text = Some(text.into());
+        self
+    }
+
+    /// The same error with another message.
+    #[must_use]
+    pub fn with_message(mut self, message: impl Into<String>) -> Self {
+        self.message = message.into();
+        self
+    }
+
     /// The same error with what caused it.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
@@ -79,7 +153,7 @@ impl ModelError {
         self
     }
 
-    /// What to do about it.
+    /// What went wrong.
     pub fn class(&self) -> ModelErrorClass {
         self.class
     }
@@ -99,9 +173,14 @@ impl ModelError {
         self.retry_after
     }
 
+    /// What had come of the answer before the error. It may be shown; it is never an answer.
+    pub fn partial_text(&self) -> Option<&str> {
+        self.partial_text.as_deref()
+    }
+
     /// Whether the same request may work later.
     pub fn is_transient(&self) -> bool {
-        self.class == ModelErrorClass::Transient
+        self.class.is_transient()
     }
 
     /// Whether a shorter request may work.
@@ -133,6 +212,7 @@ impl fmt::Debug for ModelError {
             .field("status", &self.status)
             .field("code", &self.code)
             .field("retry_after", &self.retry_after)
+            .field("partial_text", &self.partial_text)
             .field("message", &self.message)
             .field("source", &self.source)
             .finish()
@@ -150,8 +230,11 @@ pub(crate) fn class_of_status(status: u16) -> ModelErrorClass {
     match status {
         401 | 403 => ModelErrorClass::Auth,
         402 => ModelErrorClass::Quota,
-        408 | 409 | 425 | 429 | 500..=599 => ModelErrorClass::Transient,
-        _ => ModelErrorClass::Deterministic,
+        408 => ModelErrorClass::Timeout,
+        429 => ModelErrorClass::RateLimit,
+        409 | 425 | 500..=599 => ModelErrorClass::Server,
+        300..=399 => ModelErrorClass::Protocol,
+        _ => ModelErrorClass::BadRequest,
     }
 }
 
@@ -161,18 +244,18 @@ pub(crate) fn class_of_code(code: &str) -> Option<ModelErrorClass> {
         "context_length_exceeded" | "exceed_context_size_error" | "string_above_max_length" => ModelErrorClass::ContextLength,
         "insufficient_quota" | "billing_not_active" | "billing_hard_limit_reached" => ModelErrorClass::Quota,
         "invalid_api_key" | "authentication_error" | "permission_error" | "account_deactivated" => ModelErrorClass::Auth,
-        "rate_limit_exceeded"
-        | "rate_limit_error"
-        | "server_error"
+        "rate_limit_exceeded" | "rate_limit_error" | "rate_limit_reached_error" => ModelErrorClass::RateLimit,
+        "timeout" | "timeout_error" => ModelErrorClass::Timeout,
+        "server_error"
         | "api_error"
         | "internal_server_error"
         | "overloaded"
         | "overloaded_error"
         | "service_unavailable"
         | "unavailable_error"
-        | "timeout"
-        | "timeout_error" => ModelErrorClass::Transient,
-        "content_filter" | "content_policy_violation" | "model_not_found" => ModelErrorClass::Deterministic,
+        | "engine_overloaded_error" => ModelErrorClass::Server,
+        "content_filter" | "content_policy_violation" => ModelErrorClass::ContentFilter,
+        "model_not_found" => ModelErrorClass::BadRequest,
         number => class_of_status(number.parse().ok().filter(|status| (400..600).contains(status))?),
     })
 }

@@ -31,6 +31,8 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by it"))]
 
+mod ask_for;
+mod cached;
 mod call;
 mod chat_node;
 mod cut;
@@ -38,17 +40,25 @@ mod error;
 mod extractive;
 mod model;
 mod openai;
+mod prices;
+mod recorded;
+mod router;
 mod scripted;
 mod summary;
 mod summary_node;
 mod tokens;
 
-pub use call::{call, condense};
+pub use ask_for::ask_for;
+pub use cached::Cached;
+pub use call::{ChatDelta, call, call_streamed, condense};
 pub use chat_node::ChatNode;
 pub use error::{ModelError, ModelErrorClass};
 pub use extractive::Extractive;
-pub use model::{ChatFuture, ChatModel, ChatReply, ChatRequest, Finish, Purpose, Usage};
+pub use model::{AnswerSchema, ChatFuture, ChatModel, ChatReply, ChatRequest, Delta, Finish, Purpose, Tell, ToolSpec, Usage};
 pub use openai::{OpenAi, SettingsError};
+pub use prices::{ModelCost, Price, Prices};
+pub use recorded::{Recording, Replay};
+pub use router::{Fallbacks, Router, Tier};
 pub use scripted::Scripted;
 pub use summary::{RollingSummary, SUMMARY_ID, SUMMARY_MARKER, SummaryError};
 pub use tokens::{Tiktoken, TokenCounter};

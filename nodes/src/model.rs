@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use ferrata::state::{Message, ToolCall};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use crate::error::ModelError;
 
@@ -50,6 +51,35 @@ pub trait ChatModel: Send + Sync + Debug {
     ///
     /// [`ModelError`], whose class says whether sending the same request again makes sense. An empty answer is an error.
     fn chat<'a>(&'a self, request: &'a ChatRequest) -> ChatFuture<'a>;
+
+    /// As [`chat`](Self::chat), and tells what comes of the answer on its way. What was told is an answer only once this has returned one: a stream that
+    /// breaks off is an error, whatever it had told by then. A model that cannot stream tells its whole answer at the end.
+    ///
+    /// # Errors
+    ///
+    /// As [`chat`](Self::chat).
+    fn chat_streamed<'a>(&'a self, request: &'a ChatRequest, tell: &'a mut Tell<'_>) -> ChatFuture<'a> {
+        Box::pin(async move {
+            let reply = self.chat(request).await?;
+            if !reply.content.is_empty() {
+                tell(Delta::Text(&reply.content));
+            }
+            Ok(reply)
+        })
+    }
+}
+
+/// Who is told of an answer on its way.
+pub type Tell<'t> = dyn FnMut(Delta<'_>) + Send + 't;
+
+/// A part of an answer that is on its way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Delta<'d> {
+    /// More of the text.
+    Text(&'d str),
+    /// More of what the model thinks, which is no part of the text.
+    Reasoning(&'d str),
 }
 
 impl<T: ChatModel + ?Sized> ChatModel for Arc<T> {
@@ -59,6 +89,10 @@ impl<T: ChatModel + ?Sized> ChatModel for Arc<T> {
 
     fn chat<'a>(&'a self, request: &'a ChatRequest) -> ChatFuture<'a> {
         (**self).chat(request)
+    }
+
+    fn chat_streamed<'a>(&'a self, request: &'a ChatRequest, tell: &'a mut Tell<'_>) -> ChatFuture<'a> {
+        (**self).chat_streamed(request, tell)
     }
 }
 
@@ -94,18 +128,48 @@ pub struct ChatRequest {
     /// The most tokens the answer may have; the model's own limit if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_tokens_max: Option<u32>,
+    /// Tools that the model may want called.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tools: Vec<ToolSpec>,
+    /// The JSON Schema that the text of the answer has to keep to, under a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<AnswerSchema>,
+    /// Other settings, by the names that the endpoint gives them: `temperature`, `seed`, `tool_choice`.
+    #[serde(default, skip_serializing_if = "Map::is_empty")]
+    pub settings: Map<String, Value>,
+}
+
+/// A tool as a model is told of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolSpec {
+    /// Its name: letters, digits, `_` and `-`.
+    pub name: String,
+    /// What it does, and when to use it.
+    pub description: String,
+    /// JSON Schema of its arguments, an object.
+    pub arguments: Value,
+}
+
+/// What the text of an answer has to be.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AnswerSchema {
+    /// A name for it: letters, digits, `_` and `-`.
+    pub name: String,
+    /// The JSON Schema.
+    pub schema: Value,
 }
 
 impl ChatRequest {
     /// A request to go on with that conversation.
     pub fn new(messages: impl IntoIterator<Item = Message>) -> Self {
-        Self { purpose: Purpose::Chat, messages: messages.into_iter().collect(), output_tokens_max: None }
+        let (messages, settings) = (messages.into_iter().collect(), Map::new());
+        Self { purpose: Purpose::Chat, messages, output_tokens_max: None, tools: Vec::new(), schema: None, settings }
     }
 
     /// A request to shorten a text to so many tokens.
     pub fn condense(instructions: impl Into<String>, text: impl Into<String>, output_tokens_max: u32) -> Self {
-        let messages = vec![Message::system(instructions), Message::user(text)];
-        Self { purpose: Purpose::Condense, messages, output_tokens_max: Some(output_tokens_max) }
+        let request = Self::new([Message::system(instructions), Message::user(text)]);
+        request.purpose(Purpose::Condense).output_tokens_max(output_tokens_max)
     }
 
     /// The same request with another purpose.
@@ -117,6 +181,30 @@ impl ChatRequest {
     /// The same request with one more message at the end.
     pub fn message(mut self, message: Message) -> Self {
         self.messages.push(message);
+        self
+    }
+
+    /// The same request with these tools.
+    pub fn tools(mut self, tools: impl IntoIterator<Item = ToolSpec>) -> Self {
+        self.tools = tools.into_iter().collect();
+        self
+    }
+
+    /// The same request for an answer that is JSON of that schema. Endpoints that do not know schemas ignore it: what comes has to be checked.
+    pub fn schema(mut self, name: impl Into<String>, schema: Value) -> Self {
+        self.schema = Some(AnswerSchema { name: name.into(), schema });
+        self
+    }
+
+    /// The same request with a setting by the endpoint's own name for it. Of two with one name the last one counts.
+    ///
+    /// ```
+    /// use ferrata::state::Message;
+    /// let request = ferrata_nodes::ChatRequest::new([Message::user("Hi")]).setting("temperature", 0.2).setting("seed", 7);
+    /// assert_eq!(request.settings["seed"], 7);
+    /// ```
+    pub fn setting(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.settings.insert(name.into(), value.into());
         self
     }
 
@@ -138,6 +226,12 @@ impl ChatRequest {
 pub struct ChatReply {
     /// The text; empty only if there are tool calls.
     pub content: String,
+    /// What the model thought before it answered, if the endpoint tells. It is no part of the text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reasoning: Option<String>,
+    /// Whether the text says why the model refuses to answer.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
     /// Tools that the model wants called.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
@@ -153,13 +247,27 @@ pub struct ChatReply {
 impl ChatReply {
     /// An answer that is complete and names no model and no cost.
     pub fn new(content: impl Into<String>) -> Self {
-        Self { content: content.into(), tool_calls: Vec::new(), model: String::new(), finish: Finish::Stop, usage: None }
+        let (content, tool_calls, model) = (content.into(), Vec::new(), String::new());
+        Self { content, reasoning: None, refused: false, tool_calls, model, finish: Finish::Stop, usage: None }
+    }
+
+    /// The answer as a message of the conversation.
+    pub fn into_message(self) -> Message {
+        Message { tool_calls: self.tool_calls, ..Message::assistant(self.content) }
     }
 
     /// The same answer with another end.
     #[must_use]
     pub fn finish(mut self, finish: Finish) -> Self {
         self.finish = finish;
+        self
+    }
+
+    /// The same answer with a tool that the model wants called.
+    #[must_use]
+    pub fn tool_call(mut self, id: impl Into<String>, name: impl Into<String>, arguments: &Value) -> Self {
+        self.tool_calls.push(ToolCall { id: id.into(), name: name.into(), arguments: arguments.to_string() });
+        self.finish = Finish::ToolCalls;
         self
     }
 
@@ -195,11 +303,33 @@ pub enum Finish {
     Other(String),
 }
 
-/// Tokens that a request cost, as the endpoint counts them.
+/// Tokens that a request cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Usage {
     /// Tokens read.
     pub input_tokens: u64,
     /// Tokens written.
     pub output_tokens: u64,
+    /// Of the tokens read, those that the endpoint had in its cache.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cached_tokens: u64,
+    /// Whether we have counted them, since the endpoint did not say.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_counted: bool,
+}
+
+impl Usage {
+    /// What the endpoint says.
+    pub fn told(input_tokens: u64, output_tokens: u64) -> Self {
+        Self { input_tokens, output_tokens, cached_tokens: 0, is_counted: false }
+    }
+
+    /// What we have counted.
+    pub fn counted(input_tokens: usize, output_tokens: usize) -> Self {
+        Self { is_counted: true, ..Self::told(input_tokens as u64, output_tokens as u64) }
+    }
+}
+
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

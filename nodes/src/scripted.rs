@@ -17,7 +17,7 @@ type Answer = dyn FnMut(&ChatRequest) -> Result<ChatReply, ModelError> + Send;
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// let model = Scripted::new([Ok("Hello."), Err(ModelError::new(ModelErrorClass::Transient, "busy"))]);
+/// let model = Scripted::new([Ok("Hello."), Err(ModelError::new(ModelErrorClass::Server, "busy"))]);
 /// let request = ChatRequest::new([Message::user("Hi")]);
 /// assert_eq!(model.chat(&request).await.unwrap().content, "Hello.");
 /// assert!(model.chat(&request).await.unwrap_err().is_transient());
@@ -47,10 +47,7 @@ impl Scripted {
         let mut rest: VecDeque<_> = replies.into_iter().collect();
         Self::answering(move |_| {
             rest.pop_front().unwrap_or_else(|| {
-                Err(ModelError::new(
-                    ModelErrorClass::Deterministic,
-                    "the script has no more answers; give `Scripted` a longer list",
-                ))
+                Err(ModelError::new(ModelErrorClass::BadRequest, "the script has no more answers; give `Scripted` a longer list"))
             })
         })
     }

@@ -5,8 +5,16 @@ use std::fmt::{self, Debug};
 use ferrata::state::Message;
 use tiktoken_rs::CoreBPE;
 
+use crate::model::{AnswerSchema, ChatRequest, ToolSpec};
+
 /// Tokens that the chat format spends around each message and each tool call.
 const FRAMING_TOKENS: usize = 4;
+
+/// Tokens that the chat format spends around each tool that is offered.
+const TOOL_FRAMING_TOKENS: usize = 8;
+
+/// Tokens that every answer is primed with.
+const PRIMING_TOKENS: usize = 3;
 
 /// Counts tokens, so that what is sent can be kept under a budget.
 ///
@@ -38,6 +46,24 @@ pub trait TokenCounter: Send + Sync + Debug {
             .map(|call| FRAMING_TOKENS + self.count(&call.id) + self.count(&call.name) + self.count(&call.arguments));
         let answered = message.tool_call_id.as_deref().map_or(0, |id| self.count(id));
         FRAMING_TOKENS + self.count(&message.content) + answered + calls.sum::<usize>()
+    }
+
+    /// The tokens of a request as sent: its messages, its tools and its schema, and 3 that every answer is primed with.
+    ///
+    /// How a tool is framed differs between models; it is counted as its JSON and 8, which is more than the models of OpenAI take.
+    fn count_request(&self, request: &ChatRequest) -> usize {
+        let messages: usize = request.messages.iter().map(|message| self.count_message(message)).sum();
+        messages + self.count_around(&request.tools, request.schema.as_ref())
+    }
+
+    /// What a request takes beside its messages.
+    fn count_around(&self, tools: &[ToolSpec], schema: Option<&AnswerSchema>) -> usize {
+        let tool = |tool: &ToolSpec| {
+            TOOL_FRAMING_TOKENS + self.count(&tool.name) + self.count(&tool.description) + self.count(&tool.arguments.to_string())
+        };
+        let schema =
+            schema.map_or(0, |schema| FRAMING_TOKENS + self.count(&schema.name) + self.count(&schema.schema.to_string()));
+        PRIMING_TOKENS + tools.iter().map(tool).sum::<usize>() + schema
     }
 
     /// A beginning of the text with at most `tokens_max` tokens, cut between characters; the whole text if it fits.

@@ -118,12 +118,12 @@ async fn the_limit_is_300_tokens_if_none_is_set() {
 #[tokio::test]
 async fn it_does_not_pretend_to_be_a_language_model() {
     let error = Extractive::new().chat(&ChatRequest::new([Message::user("Hi")])).await.unwrap_err();
-    assert_eq!(error.class(), ModelErrorClass::Deterministic);
+    assert_eq!(error.class(), ModelErrorClass::BadRequest);
     for variable in ["OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"] {
         assert!(error.to_string().contains(variable), "{error}");
     }
     for request in [ChatRequest::condense("", " \n", 10), ChatRequest::condense("", "🔥🎉💯".repeat(9), 0)] {
-        assert_eq!(Extractive::new().chat(&request).await.unwrap_err().class(), ModelErrorClass::Deterministic);
+        assert_eq!(Extractive::new().chat(&request).await.unwrap_err().class(), ModelErrorClass::BadRequest);
     }
 }
 

@@ -162,7 +162,7 @@ async fn a_list_that_fits_is_left_alone() {
 
 #[tokio::test]
 async fn a_failed_summary_is_reported_and_never_stored() {
-    let busy = || ModelError::new(ModelErrorClass::Transient, "busy").with_status(503);
+    let busy = || ModelError::new(ModelErrorClass::Server, "busy").with_status(503);
     let refused = || Ok(ChatReply::new("half of it").finish(Finish::ContentFilter));
     let answers: Vec<Result<ChatReply, ModelError>> = vec![
         Err(busy()),

@@ -66,7 +66,7 @@ impl Extractive {
     }
 
     fn answer(&self, request: &ChatRequest) -> Result<ChatReply, ModelError> {
-        let refuse = |message: &str| Err(ModelError::new(ModelErrorClass::Deterministic, message));
+        let refuse = |message: &str| Err(ModelError::new(ModelErrorClass::BadRequest, message));
         if request.purpose != Purpose::Condense {
             return refuse(
                 "no language model is set, and `Extractive` only shortens text; \

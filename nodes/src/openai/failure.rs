@@ -1,7 +1,5 @@
 //! What went wrong, from whatever the client or the server says about it.
 
-use std::error::Error;
-
 use async_openai::error::OpenAIError;
 use serde_json::Value;
 
@@ -11,85 +9,117 @@ use crate::error::{ModelError, ModelErrorClass, class_of_code, class_of_status};
 /// How much of what the server said goes into a message.
 const EXCERPT_CHARS: usize = 300;
 
-/// The error for a call that the client gave up.
-pub(super) fn of_client(error: OpenAIError, base_url: &str, key: Option<&str>) -> ModelError {
-    let url = without_secrets(base_url);
-    match error {
-        OpenAIError::Reqwest(error) => of_transport(error, &url),
-        OpenAIError::Boxed(error) => match error.downcast::<HttpStatus>() {
-            Ok(answer) => of_status(*answer, &url, key),
-            Err(other) => unexpected(&url, other),
-        },
-        OpenAIError::JSONDeserialize(error, body) => {
-            let excerpt = excerpt(&body, key);
-            let message = format!(
-                "{url} answered with something that is not JSON ({excerpt}); check OPENAI_BASE_URL or the proxy before it"
-            );
-            ModelError::new(ModelErrorClass::Deterministic, message).with_source(error)
+/// Who was asked, for errors.
+#[derive(Clone, Copy)]
+pub(super) struct Asked<'a> {
+    pub(super) base_url: &'a str,
+    pub(super) key: Option<&'a str>,
+    pub(super) model: &'a str,
+}
+
+impl Asked<'_> {
+    pub(super) fn url(self) -> String {
+        without_secrets(self.base_url)
+    }
+
+    /// The error for a request that never had an answer.
+    pub(super) fn of_client(self, error: OpenAIError) -> ModelError {
+        match error {
+            OpenAIError::Reqwest(error) => self.of_transport(error),
+            other => {
+                let message = format!("the request to {} failed before it was sent; see the cause", self.url());
+                ModelError::new(ModelErrorClass::BadRequest, message).with_source(other)
+            }
         }
-        other => unexpected(&url, other.into()),
     }
-}
 
-fn unexpected(url: &str, source: Box<dyn Error + Send + Sync>) -> ModelError {
-    ModelError::new(ModelErrorClass::Deterministic, format!("the request to {url} failed before it was sent; see the cause"))
-        .with_source(source)
-}
-
-/// No whole answer came. The request may have been received all the same.
-fn of_transport(error: reqwest::Error, url: &str) -> ModelError {
-    let (class, what) = if error.is_builder() {
-        (ModelErrorClass::Deterministic, "cannot be built; check the URL and the key")
-    } else if error.is_timeout() {
-        (ModelErrorClass::Transient, "got no answer in time; try again, or allow more with `read_timeout`")
-    } else if error.is_connect() {
-        (ModelErrorClass::Transient, "found no server; check OPENAI_BASE_URL and that the server runs, or try again")
-    } else {
-        (ModelErrorClass::Transient, "broke off before the answer was complete; try again")
-    };
-    // The cause would show the whole URL, and its query may hold a key.
-    ModelError::new(class, format!("the request to {url} {what}")).with_source(error.without_url())
-}
-
-/// The server answered with a status that is not success.
-fn of_status(answer: HttpStatus, url: &str, key: Option<&str>) -> ModelError {
-    let object = serde_json::from_str(&answer.body).map(|body: Value| ErrorObject::of(&body)).unwrap_or_default();
-    let class = object.class().unwrap_or_else(|| class_of_status(answer.status));
-    let said = excerpt(object.message.as_deref().unwrap_or(&answer.body), key);
-    let message = format!("{url} answered {} ({said}); {}", answer.status, advice(class, answer.status));
-    let mut error = ModelError::new(class, message).with_status(answer.status);
-    if let Some(code) = object.codes.into_iter().next() {
-        error = error.with_code(excerpt(&code, key));
+    /// No whole answer came. The request may have been received all the same.
+    fn of_transport(self, error: reqwest::Error) -> ModelError {
+        let (class, what) = if error.is_builder() {
+            (ModelErrorClass::BadRequest, "cannot be built; check the URL and the key")
+        } else if error.is_timeout() {
+            (ModelErrorClass::Timeout, "got no answer in time; try again, or allow more with `read_timeout`")
+        } else if error.is_connect() {
+            (ModelErrorClass::Connection, "found no server; check OPENAI_BASE_URL and that the server runs, or try again")
+        } else {
+            (ModelErrorClass::Connection, "broke off before the answer was complete; try again")
+        };
+        // The cause would show the whole URL, and its query may hold a key.
+        ModelError::new(class, format!("the request to {} {what}", self.url())).with_source(error.without_url())
     }
-    if let Some(wait) = answer.retry_after {
-        error = error.with_retry_after(wait);
-    }
-    error.with_source(HttpStatus { body: excerpt(&answer.body, key), ..answer })
-}
 
-/// The error in a body that came with a status of success.
-pub(super) fn in_success(body: &Value, base_url: &str, key: Option<&str>) -> Option<ModelError> {
-    body.get("error").filter(|error| !error.is_null())?;
-    let object = ErrorObject::of(body);
-    let class = object.class().unwrap_or(ModelErrorClass::Deterministic);
-    let said = excerpt(object.message.as_deref().unwrap_or("no message"), key);
-    let message = format!("{} answered 200 with an error ({said}); {}", without_secrets(base_url), advice(class, 200));
-    let error = ModelError::new(class, message).with_status(200);
-    Some(match object.codes.into_iter().next() {
-        Some(code) => error.with_code(excerpt(&code, key)),
-        None => error,
-    })
+    /// The answer broke off. `so_far`: the text of a stream.
+    pub(super) fn broke_off(self, error: reqwest::Error, so_far: Option<&str>) -> ModelError {
+        let class = if error.is_timeout() { ModelErrorClass::Timeout } else { ModelErrorClass::Truncated };
+        let message = format!("the answer from {} broke off before its end; try again", self.url());
+        let error = ModelError::new(class, message).with_status(200).with_source(error.without_url());
+        so_far.into_iter().fold(error, ModelError::with_partial_text)
+    }
+
+    pub(super) fn too_large(self, bytes: usize) -> ModelError {
+        let message = format!("the answer from {} has more than {bytes} bytes, and was given up", self.url());
+        ModelError::new(ModelErrorClass::Protocol, message).with_status(200)
+    }
+
+    pub(super) fn no_json(self, text: &str, error: serde_json::Error) -> ModelError {
+        let said = excerpt(text, self.key);
+        let message = format!(
+            "{} answered with something that is not JSON ({said}); check OPENAI_BASE_URL or the proxy before it",
+            self.url()
+        );
+        ModelError::new(ModelErrorClass::Protocol, message).with_status(200).with_source(error)
+    }
+
+    /// The server answered with a status that is not success.
+    pub(super) fn of_status(self, answer: HttpStatus) -> ModelError {
+        let object = serde_json::from_str(&answer.body).map(|body: Value| ErrorObject::of(&body)).unwrap_or_default();
+        let class = object.class().unwrap_or_else(|| class_of_status(answer.status));
+        let said = excerpt(object.message.as_deref().unwrap_or(&answer.body), self.key);
+        let message = format!("{} answered {} ({said}); {}", self.url(), answer.status, advice(class, answer.status));
+        let mut error = ModelError::new(class, message).with_status(answer.status);
+        if let Some(code) = object.codes.into_iter().next() {
+            error = error.with_code(excerpt(&code, self.key));
+        }
+        if let Some(wait) = answer.retry_after {
+            error = error.with_retry_after(wait);
+        }
+        error.with_source(HttpStatus { body: excerpt(&answer.body, self.key), ..answer })
+    }
+
+    /// The error in a body, or a chunk, that came with a status of success. `so_far`: the text of a stream.
+    pub(super) fn in_success(self, body: &Value, so_far: Option<&str>) -> Option<ModelError> {
+        body.get("error").filter(|error| !error.is_null())?;
+        Some(self.of_event(body, so_far))
+    }
+
+    /// As [`in_success`](Self::in_success), of something that is an error for certain.
+    pub(super) fn of_event(self, body: &Value, so_far: Option<&str>) -> ModelError {
+        let object = ErrorObject::of(body);
+        // A server that had begun to answer had nothing against the request.
+        let had_begun = so_far.is_some_and(|text| !text.is_empty());
+        let unknown = if had_begun { ModelErrorClass::Server } else { ModelErrorClass::BadRequest };
+        let class = object.class().unwrap_or(unknown);
+        let said = excerpt(object.message.as_deref().unwrap_or("no message"), self.key);
+        let message = format!("{} answered 200 with an error ({said}); {}", self.url(), advice(class, 200));
+        let error = so_far.into_iter().fold(ModelError::new(class, message).with_status(200), ModelError::with_partial_text);
+        match object.codes.into_iter().next() {
+            Some(code) => error.with_code(excerpt(&code, self.key)),
+            None => error,
+        }
+    }
 }
 
 fn advice(class: ModelErrorClass, status: u16) -> &'static str {
-    match (class, status) {
-        (ModelErrorClass::Transient, 429) => "wait and try again, or send fewer requests at once",
-        (ModelErrorClass::Transient, _) => "try again later",
-        (ModelErrorClass::ContextLength, _) => "shorten the conversation, for example with `RollingSummary`",
-        (ModelErrorClass::Quota, _) => "the credit or quota is spent: raise it, or use another key",
-        (ModelErrorClass::Auth, _) => "check OPENAI_API_KEY and what it is allowed to do",
-        (ModelErrorClass::Deterministic, 404) => "check OPENAI_BASE_URL and the name of the model",
-        (ModelErrorClass::Deterministic, _) => "change the request: the same one will fail again",
+    use ModelErrorClass as C;
+    match class {
+        C::RateLimit => "wait and try again, or send fewer requests at once",
+        C::Connection | C::Timeout | C::Server | C::Truncated | C::EmptyResponse => "try again later",
+        C::ContextLength => "shorten the conversation, for example with `RollingSummary`",
+        C::OutputLimit => "raise `output_tokens_max`",
+        C::Quota => "the credit or quota is spent: raise it, or use another key",
+        C::Auth => "check OPENAI_API_KEY and what it is allowed to do",
+        C::BadRequest | C::Protocol if status == 404 => "check OPENAI_BASE_URL and the name of the model",
+        C::BadRequest | C::Protocol | C::ContentFilter => "change the request: the same one will fail again",
     }
 }
 
@@ -140,30 +170,36 @@ fn excerpt(text: &str, key: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::error::Error;
+
     use super::*;
-    use ModelErrorClass::{Auth, ContextLength, Deterministic, Quota, Transient};
+    use ModelErrorClass::{Auth, BadRequest, ContextLength, Quota, RateLimit, Server, Timeout};
+
+    const ASKED: Asked<'_> = Asked { base_url: "http://h", key: Some("sk-secret"), model: "m" };
 
     fn of(status: u16, body: &str) -> ModelError {
-        of_status(HttpStatus { status, retry_after: None, body: body.to_owned() }, "http://h", Some("sk-secret"))
+        ASKED.of_status(HttpStatus { status, retry_after: None, body: body.to_owned() })
     }
 
     #[test]
     fn classes_by_status_and_code() {
         for (status, body, class) in [
-            (400, r#"{"error":{"message":"no","type":"invalid_request_error","code":null}}"#, Deterministic),
+            (400, r#"{"error":{"message":"no","type":"invalid_request_error","code":null}}"#, BadRequest),
             (400, r#"{"error":{"code":400,"type":"exceed_context_size_error","message":"too long"}}"#, ContextLength),
             (401, "", Auth),
             (403, "<html>", Auth),
-            (404, r#"{"detail":"Not Found"}"#, Deterministic),
-            (408, "", Transient),
-            (413, "", Deterministic),
-            (422, r#"{"detail":[{"msg":"field required"}]}"#, Deterministic),
-            (429, r#"{"error":{"code":"rate_limit_exceeded"}}"#, Transient),
+            (404, r#"{"detail":"Not Found"}"#, BadRequest),
+            (408, "", Timeout),
+            (409, "", Server),
+            (413, "", BadRequest),
+            (422, r#"{"detail":[{"msg":"field required"}]}"#, BadRequest),
+            (425, "", Server),
+            (429, r#"{"error":{"code":"rate_limit_exceeded"}}"#, RateLimit),
             (429, r#"{"error":{"type":"insufficient_quota"}}"#, Quota),
-            (429, r#"{"error":"insufficient credit, slow down"}"#, Transient),
-            (500, r#"{"object":"error","message":"x","code":50001}"#, Transient),
-            (503, "", Transient),
-            (529, r#"{"type":"error","error":{"type":"overloaded_error"}}"#, Transient),
+            (429, r#"{"error":"insufficient credit, slow down"}"#, RateLimit),
+            (500, r#"{"object":"error","message":"x","code":50001}"#, Server),
+            (503, "", Server),
+            (529, r#"{"type":"error","error":{"type":"overloaded_error"}}"#, Server),
         ] {
             assert_eq!(of(status, body).class(), class, "{status} {body}");
         }
@@ -171,14 +207,15 @@ mod tests {
 
     #[test]
     fn errors_in_a_success() {
-        for (body, class) in [
-            (r#"{"error":{"message":"upstream died","code":502}}"#, Some(Transient)),
-            (r#"{"error":{"message":"slow down","code":"429"}}"#, Some(Transient)),
-            (r#"{"error":{"message":"no","code":400}}"#, Some(Deterministic)),
-            (r#"{"error":"something"}"#, Some(Deterministic)),
-            (r#"{"error":null,"choices":[]}"#, None),
+        for (body, so_far, class) in [
+            (r#"{"error":{"message":"upstream died","code":502}}"#, None, Some(Server)),
+            (r#"{"error":{"message":"slow down","code":"429"}}"#, None, Some(RateLimit)),
+            (r#"{"error":{"message":"no","code":400}}"#, None, Some(BadRequest)),
+            (r#"{"error":"something"}"#, Some(""), Some(BadRequest)),
+            (r#"{"error":"something"}"#, Some("I"), Some(Server)),
+            (r#"{"error":null,"choices":[]}"#, None, None),
         ] {
-            let error = in_success(&serde_json::from_str(body).unwrap(), "http://h", None);
+            let error = ASKED.in_success(&serde_json::from_str(body).unwrap(), so_far);
             assert_eq!(error.map(|error| error.class()), class, "{body}");
         }
     }

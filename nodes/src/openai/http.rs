@@ -1,5 +1,7 @@
 //! The HTTP client: one request per call, and failures that keep what the server said.
 
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use async_openai::Client;
@@ -9,6 +11,7 @@ use async_openai::middleware::HttpRequestFactory;
 use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
 use reqwest::{Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
+use serde_json::Value;
 
 use super::retry_after::retry_after;
 use crate::error::{ModelError, ModelErrorClass};
@@ -58,6 +61,46 @@ pub(super) struct HttpStatus {
     pub(super) body: String,
 }
 
+/// An answer, whatever its status, on its way past the client library.
+struct Answered(Mutex<Option<Response>>);
+
+impl fmt::Debug for Answered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Answered")
+    }
+}
+
+impl fmt::Display for Answered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an answer")
+    }
+}
+
+impl std::error::Error for Answered {}
+
+/// Sends one request, and gives the answer as it comes.
+pub(super) async fn post(client: &Client<Endpoint>, body: Value) -> Result<Response, OpenAIError> {
+    let sent: Result<Value, _> = client.chat().create_byot(body).await;
+    match sent {
+        Err(OpenAIError::Boxed(error)) => match error.downcast::<Answered>() {
+            Ok(answered) => {
+                let response = answered.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+                response.ok_or_else(|| OpenAIError::InvalidArgument("the answer was taken twice".to_owned()))
+            }
+            Err(other) => Err(OpenAIError::Boxed(other)),
+        },
+        Err(error) => Err(error),
+        Ok(_) => Err(OpenAIError::InvalidArgument("the client read an answer that it was not given".to_owned())),
+    }
+}
+
+/// What a server said that has refused.
+pub(super) async fn refusal(mut response: Response) -> HttpStatus {
+    let (status, wait) = (response.status(), retry_after(response.headers()));
+    let body = read_some(&mut response).await;
+    HttpStatus { status: StatusCode::as_u16(&status), retry_after: wait, body }
+}
+
 /// A client that sends each request once.
 pub(super) fn client(
     base_url: &str,
@@ -65,7 +108,7 @@ pub(super) fn client(
     connect: Duration,
     read: Duration,
 ) -> Result<Client<Endpoint>, ModelError> {
-    let wrong = |message: String| ModelError::new(ModelErrorClass::Deterministic, message);
+    let wrong = |message: String| ModelError::new(ModelErrorClass::BadRequest, message);
     if !is_http_url(base_url) {
         let shown = without_secrets(base_url);
         return Err(wrong(format!("`{shown}` is not an http or https URL; give the root of the API, such as https://host/v1")));
@@ -86,18 +129,14 @@ pub(super) fn client(
         let http = http.clone();
         move |request: HttpRequestFactory| send(http.clone(), request)
     });
-    // A service of our own replaces the library's retries and its reading of errors, which loses Retry-After and odd bodies.
+    // A service of our own replaces the library's retries and its reading of answers.
     Ok(Client::build(http, endpoint).with_http_service(service))
 }
 
+/// The library would read the answer too strictly: it loses Retry-After, odd errors, and answers that lack a field. So it is handed on as what it is.
 async fn send(http: reqwest::Client, request: HttpRequestFactory) -> Result<Response, OpenAIError> {
-    let mut response = http.execute(request.build().await?).await?;
-    if response.status().is_success() {
-        return Ok(response);
-    }
-    let (status, wait) = (response.status(), retry_after(response.headers()));
-    let body = read_some(&mut response).await;
-    Err(OpenAIError::Boxed(Box::new(HttpStatus { status: StatusCode::as_u16(&status), retry_after: wait, body })))
+    let response = http.execute(request.build().await?).await?;
+    Err(OpenAIError::Boxed(Box::new(Answered(Mutex::new(Some(response))))))
 }
 
 /// As much of the body as comes: the status counts even if the connection breaks within it.

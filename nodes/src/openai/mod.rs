@@ -1,8 +1,11 @@
 //! Any endpoint with OpenAI's chat API.
 
+mod answer;
+mod assemble;
 mod failure;
 mod http;
 mod retry_after;
+mod sse;
 mod wire;
 
 use std::fmt;
@@ -12,7 +15,8 @@ use std::time::Duration;
 use async_openai::Client;
 
 use crate::error::{ModelError, ModelErrorClass};
-use crate::model::{ChatFuture, ChatModel, ChatReply, ChatRequest};
+use crate::model::{ChatFuture, ChatModel, ChatReply, ChatRequest, Tell};
+use failure::Asked;
 use http::Endpoint;
 
 const OPENAI_BASE_URL: &str = "https://api.openai.com/v1";
@@ -24,8 +28,9 @@ const READ_TIMEOUT: Duration = Duration::from_secs(180);
 /// Each request is sent once; nothing is retried here. Answers are read leniently, since many endpoints that call themselves compatible
 /// leave fields out or add their own. The key is in no error and in no debug output.
 ///
-/// An answer is awaited as a whole: a model that thinks for longer than [`read_timeout`](Self::read_timeout) before it answers ends in a
-/// transient error. Proxies are taken from the environment (`HTTPS_PROXY`, `NO_PROXY`).
+/// [`chat`](ChatModel::chat) awaits the whole answer: a model that thinks for longer than [`read_timeout`](Self::read_timeout) ends in a transient error.
+/// [`chat_streamed`](ChatModel::chat_streamed) tells of it as it comes. A stream that ends without saying that it does is an error, with what had come by
+/// then; what a server sends in place of a stream is read as what it is. Proxies are taken from the environment (`HTTPS_PROXY`, `NO_PROXY`).
 ///
 /// ```no_run
 /// use ferrata::state::Message;
@@ -158,15 +163,14 @@ impl OpenAi {
         Ok(self.client.get_or_init(|| built))
     }
 
-    async fn answer(&self, request: &ChatRequest) -> Result<ChatReply, ModelError> {
-        let body = wire::request_body(request, &self.model, &self.base_url);
-        let answered = self.client()?.chat().create_byot(body).await;
-        let reply: serde_json::Value =
-            answered.map_err(|error| failure::of_client(error, &self.base_url, self.api_key.as_deref()))?;
-        if let Some(error) = failure::in_success(&reply, &self.base_url, self.api_key.as_deref()) {
-            return Err(error);
+    async fn answer(&self, request: &ChatRequest, tell: Option<&mut Tell<'_>>) -> Result<ChatReply, ModelError> {
+        let asked = Asked { base_url: &self.base_url, key: self.api_key.as_deref(), model: &self.model };
+        let body = wire::request_body(request, &self.model, &self.base_url, tell.is_some());
+        let response = http::post(self.client()?, body).await.map_err(|error| asked.of_client(error))?;
+        if !response.status().is_success() {
+            return Err(asked.of_status(http::refusal(response).await));
         }
-        wire::read_reply(&reply, request, &self.model)
+        answer::read(response, request, asked, tell).await
     }
 }
 
@@ -176,7 +180,11 @@ impl ChatModel for OpenAi {
     }
 
     fn chat<'a>(&'a self, request: &'a ChatRequest) -> ChatFuture<'a> {
-        Box::pin(self.answer(request))
+        Box::pin(self.answer(request, None))
+    }
+
+    fn chat_streamed<'a>(&'a self, request: &'a ChatRequest, tell: &'a mut Tell<'_>) -> ChatFuture<'a> {
+        Box::pin(self.answer(request, Some(tell)))
     }
 }
 
@@ -220,7 +228,7 @@ impl SettingsError {
 
 impl From<SettingsError> for ModelError {
     fn from(error: SettingsError) -> Self {
-        Self::new(ModelErrorClass::Deterministic, error.to_string()).with_source(error)
+        Self::new(ModelErrorClass::BadRequest, error.to_string()).with_source(error)
     }
 }
 

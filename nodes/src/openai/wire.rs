@@ -6,18 +6,37 @@ use ferrata::state::{Message, Role, ToolCall};
 use serde_json::{Value, json};
 
 use crate::error::{ModelError, ModelErrorClass};
-use crate::model::{ChatReply, ChatRequest, Finish, Usage};
+use crate::model::{ChatReply, ChatRequest, Finish, ToolSpec, Usage};
 
 /// The body of a request.
-pub(super) fn request_body(request: &ChatRequest, model: &str, base_url: &str) -> Value {
+pub(super) fn request_body(request: &ChatRequest, model: &str, base_url: &str, streams: bool) -> Value {
     let messages: Vec<_> = request.messages.iter().map(message_body).collect();
     let mut body = json!({ "model": model, "messages": messages });
+    for (name, value) in &request.settings {
+        body[name] = value.clone();
+    }
+    if streams {
+        body["stream"] = true.into();
+        body["stream_options"] = json!({ "include_usage": true });
+    }
+    if !request.tools.is_empty() {
+        body["tools"] = request.tools.iter().map(tool_body).collect();
+    }
+    if let Some(schema) = &request.schema {
+        let schema = json!({ "name": schema.name, "schema": schema.schema });
+        body["response_format"] = json!({ "type": "json_schema", "json_schema": schema });
+    }
     if let Some(tokens) = request.output_tokens_max {
         // OpenAI's newer models refuse the old name, and most other servers know no other.
         let is_openai = base_url.starts_with("https://api.openai.com");
         body[if is_openai { "max_completion_tokens" } else { "max_tokens" }] = tokens.into();
     }
     body
+}
+
+fn tool_body(tool: &ToolSpec) -> Value {
+    let function = json!({ "name": tool.name, "description": tool.description, "parameters": tool.arguments });
+    json!({ "type": "function", "function": function })
 }
 
 fn message_body(message: &Message) -> Value {
@@ -49,51 +68,100 @@ pub(super) fn read_reply(body: &Value, request: &ChatRequest, model: &str) -> Re
     let choice = body.pointer("/choices/0").ok_or_else(|| {
         let message =
             "the answer has no `choices`; check that OPENAI_BASE_URL is the root of a chat API, such as https://host/v1";
-        ModelError::new(ModelErrorClass::Deterministic, message)
+        ModelError::new(ModelErrorClass::Protocol, message).with_status(200)
     })?;
     let message = &choice["message"];
-    let tool_calls = read_calls(message, request);
-    let finish = read_finish(&choice["finish_reason"], !tool_calls.is_empty());
-    let content = read_content(message);
-    if content.trim().is_empty() && tool_calls.is_empty() {
-        return Err(empty(&finish));
+    let reasoning = ["reasoning_content", "reasoning"].iter().find_map(|field| message[*field].as_str());
+    let draft = Draft {
+        content: content_of(&message["content"]),
+        reasoning: reasoning.unwrap_or_default().to_owned(),
+        refusal: message["refusal"].as_str().unwrap_or_default().to_owned(),
+        calls: read_calls(message),
+        finish: text_of(&choice["finish_reason"]),
+        usage: read_usage(&body["usage"]),
+        model: text_of(&body["model"]),
+    };
+    draft.reply(request, model)
+}
+
+/// An answer before anybody has looked whether it is one.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub(super) content: String,
+    pub(super) reasoning: String,
+    pub(super) refusal: String,
+    pub(super) calls: Vec<DraftCall>,
+    /// Why it ended, in the server's word.
+    pub(super) finish: Option<String>,
+    pub(super) usage: Option<Usage>,
+    pub(super) model: Option<String>,
+}
+
+/// A call as far as the server has spelled it out.
+#[derive(Debug, Default)]
+pub(super) struct DraftCall {
+    pub(super) id: Option<String>,
+    pub(super) name: String,
+    pub(super) arguments: String,
+}
+
+impl Draft {
+    /// The answer, if it is one.
+    pub(super) fn reply(self, request: &ChatRequest, model: &str) -> Result<ChatReply, ModelError> {
+        let finish = read_finish(self.finish.as_deref().unwrap_or_default(), !self.calls.is_empty());
+        if finish == Finish::Length && !self.calls.is_empty() {
+            // What it would be called with is cut: nothing may be called.
+            return Err(limit("it had told which tools to call").with_partial_text(self.content));
+        }
+        let refused = self.content.trim().is_empty() && !self.refusal.is_empty();
+        // A refusal is what the model says, too.
+        let content = if refused { self.refusal } else { self.content };
+        if content.trim().is_empty() && self.calls.is_empty() {
+            return Err(empty(&finish));
+        }
+        let tool_calls = with_ids(self.calls, request);
+        let reasoning = Some(self.reasoning).filter(|text| !text.is_empty());
+        let model = self.model.unwrap_or_else(|| model.to_owned());
+        Ok(ChatReply { content, reasoning, refused, tool_calls, model, finish, usage: self.usage })
     }
-    let model = body["model"].as_str().filter(|name| !name.is_empty()).unwrap_or(model).to_owned();
-    Ok(ChatReply { content, tool_calls, model, finish, usage: read_usage(&body["usage"]) })
+}
+
+fn limit(before: &str) -> ModelError {
+    let message =
+        format!("the answer ran into its limit before {before}; raise `output_tokens_max`, or use a model that thinks less");
+    ModelError::new(ModelErrorClass::OutputLimit, message).with_status(200)
 }
 
 fn empty(finish: &Finish) -> ModelError {
     let (class, message) = match finish {
-        Finish::Length => (
-            ModelErrorClass::Deterministic,
-            "the answer ran into its limit before it had any text; raise `output_tokens_max`, or use a model that thinks less",
-        ),
+        Finish::Length => return limit("it had any text"),
         Finish::ContentFilter => {
-            (ModelErrorClass::Deterministic, "the endpoint's content filter held the answer back; change the request")
+            (ModelErrorClass::ContentFilter, "the endpoint's content filter held the answer back; change the request")
         }
-        _ => (ModelErrorClass::Transient, "the answer is empty; try again"),
+        _ => (ModelErrorClass::EmptyResponse, "the answer is empty; try again"),
     };
     ModelError::new(class, message).with_status(200)
 }
 
-/// The text: a string, or a list of parts. A refusal is what the model says, too.
-fn read_content(message: &Value) -> String {
-    let text = match &message["content"] {
+/// A text, if there is any.
+pub(super) fn text_of(value: &Value) -> Option<String> {
+    value.as_str().filter(|text| !text.is_empty()).map(str::to_owned)
+}
+
+/// The text of a content: a string, or a list of parts.
+pub(super) fn content_of(content: &Value) -> String {
+    match content {
         Value::String(text) => text.clone(),
         Value::Array(parts) => parts.iter().filter_map(|part| part.as_str().or_else(|| part["text"].as_str())).collect(),
         _ => String::new(),
-    };
-    match message["refusal"].as_str() {
-        Some(refusal) if text.is_empty() => refusal.to_owned(),
-        _ => text,
     }
 }
 
-fn read_finish(word: &Value, has_calls: bool) -> Finish {
-    match word.as_str().unwrap_or_default() {
-        "" if has_calls => Finish::ToolCalls,
+fn read_finish(word: &str, has_calls: bool) -> Finish {
+    match word {
+        "" | "stop" if has_calls => Finish::ToolCalls,
         "" | "stop" => Finish::Stop,
-        "length" => Finish::Length,
+        "length" | "max_tokens" => Finish::Length,
         "tool_calls" | "function_call" => Finish::ToolCalls,
         "content_filter" => Finish::ContentFilter,
         other => Finish::Other(other.to_owned()),
@@ -101,36 +169,49 @@ fn read_finish(word: &Value, has_calls: bool) -> Finish {
 }
 
 /// Usage, if both numbers are there: a half would make the other look like nothing.
-fn read_usage(usage: &Value) -> Option<Usage> {
+pub(super) fn read_usage(usage: &Value) -> Option<Usage> {
     let number = |name: &str| usage[name].as_u64();
-    Some(Usage { input_tokens: number("prompt_tokens")?, output_tokens: number("completion_tokens")? })
+    let cached_tokens = usage.pointer("/prompt_tokens_details/cached_tokens").and_then(Value::as_u64).unwrap_or_default();
+    Some(Usage { cached_tokens, ..Usage::told(number("prompt_tokens")?, number("completion_tokens")?) })
 }
 
-fn read_calls(message: &Value, request: &ChatRequest) -> Vec<ToolCall> {
+fn read_calls(message: &Value) -> Vec<DraftCall> {
+    let old = Some(&message["function_call"]).filter(|call| call.is_object());
+    let listed = message["tool_calls"].as_array().into_iter().flatten();
+    let calls = listed.map(|call| (&call["id"], &call["function"])).chain(old.map(|call| (&Value::Null, call)));
+    calls
+        .filter_map(|(id, function)| {
+            let arguments = match &function["arguments"] {
+                Value::String(text) => text.clone(),
+                Value::Null => String::new(),
+                object => object.to_string(),
+            };
+            Some(DraftCall { id: text_of(id), name: text_of(&function["name"])?, arguments })
+        })
+        .collect()
+}
+
+/// Calls with ids that no other call of the request has. One without arguments is called with none.
+fn with_ids(drafts: Vec<DraftCall>, request: &ChatRequest) -> Vec<ToolCall> {
     let mut calls: Vec<ToolCall> = Vec::new();
-    for call in message["tool_calls"].as_array().into_iter().flatten() {
-        let Some(name) = call["function"]["name"].as_str() else { continue };
-        let arguments = match &call["function"]["arguments"] {
-            Value::String(text) if !text.trim().is_empty() => text.clone(),
-            Value::String(_) | Value::Null => "{}".to_owned(),
-            object => object.to_string(),
-        };
-        let id = match call["id"].as_str() {
-            Some(id) if !id.is_empty() => id.to_owned(),
-            _ => free_id(request, &calls),
-        };
-        calls.push(ToolCall { id, name: name.to_owned(), arguments });
+    for DraftCall { id, name, arguments } in drafts {
+        let arguments = if arguments.trim().is_empty() { "{}".to_owned() } else { arguments };
+        let id = id.filter(|id| !is_taken(id, request, &calls)).unwrap_or_else(|| free_id(request, &calls));
+        calls.push(ToolCall { id, name, arguments });
     }
     calls
 }
 
+fn is_taken(id: &str, request: &ChatRequest, calls: &[ToolCall]) -> bool {
+    request.messages.iter().flat_map(|message| &message.tool_calls).chain(calls).any(|call| call.id == id)
+}
+
 /// An id for a call that came without one: the same for the same request, and one that no other call in it has.
 fn free_id(request: &ChatRequest, calls: &[ToolCall]) -> String {
-    let known = |id: &str| request.messages.iter().flat_map(|message| &message.tool_calls).chain(calls).any(|call| call.id == id);
     let mut number = request.messages.len();
     loop {
         let id = format!("call-{number}");
-        if !known(&id) {
+        if !is_taken(&id, request, calls) {
             return id;
         }
         number += 1;
@@ -160,8 +241,8 @@ mod tests {
                 { "role": "tool", "content": "2", "tool_call_id": "c1" },
             ],
         });
-        assert_eq!(request_body(&request, "m", "http://localhost/v1"), expected);
-        assert_eq!(request_body(&request, "m", "https://api.openai.com/v1")["max_completion_tokens"], 9);
+        assert_eq!(request_body(&request, "m", "http://localhost/v1", false), expected);
+        assert_eq!(request_body(&request, "m", "https://api.openai.com/v1", false)["max_completion_tokens"], 9);
     }
 
     #[test]
@@ -169,7 +250,7 @@ mod tests {
         let mut asked = Message::assistant("");
         asked.tool_calls.push(ToolCall { id: "call-1".into(), name: "x".into(), arguments: "{}".into() });
         let call = json!({ "function": { "name": "y", "arguments": "" } });
-        let calls = read_calls(&json!({ "tool_calls": [call, call] }), &ChatRequest::new([asked]));
+        let calls = with_ids(read_calls(&json!({ "tool_calls": [call, call] })), &ChatRequest::new([asked]));
         let ids: Vec<_> = calls.iter().map(|call| (call.id.as_str(), call.arguments.as_str())).collect();
         assert_eq!(ids, [("call-2", "{}"), ("call-3", "{}")]);
     }
@@ -177,9 +258,9 @@ mod tests {
     #[test]
     fn empty_answers_are_errors() {
         for (finish, class) in [
-            ("stop", ModelErrorClass::Transient),
-            ("length", ModelErrorClass::Deterministic),
-            ("content_filter", ModelErrorClass::Deterministic),
+            ("stop", ModelErrorClass::EmptyResponse),
+            ("length", ModelErrorClass::OutputLimit),
+            ("content_filter", ModelErrorClass::ContentFilter),
         ] {
             let body = json!({ "choices": [{ "message": { "content": " \n" }, "finish_reason": finish }] });
             assert_eq!(read_reply(&body, &ChatRequest::new([]), "m").unwrap_err().class(), class, "{finish}");
@@ -192,6 +273,6 @@ mod tests {
         assert_eq!(read_usage(&json!({})), None);
         assert_eq!(read_usage(&json!({ "prompt_tokens": 4 })), None);
         let both = json!({ "prompt_tokens": 4, "completion_tokens": 0 });
-        assert_eq!(read_usage(&both), Some(Usage { input_tokens: 4, output_tokens: 0 }));
+        assert_eq!(read_usage(&both), Some(Usage::told(4, 0)));
     }
 }
