@@ -74,7 +74,7 @@ impl Snapshot {
     }
 
     /// Without what another one of the same place does not know, since an older program wrote it or one before it.
-    pub(crate) fn as_known_by(mut self, other: &Self) -> Self {
+    pub(crate) fn told_to(mut self, other: &Self) -> Self {
         let theirs = |path: &Path| other.inner.iter().find(|(inner, _)| inner == path).map(|(_, scope)| scope);
         let ours = self.inner.iter_mut().map(|(path, scope)| (theirs(path), scope));
         for (known, scope) in ours.chain([(Some(&other.graph), &mut self.graph)]) {

@@ -260,7 +260,7 @@ impl<S: State> Thread<S> {
         if let Some(newest) = newest.filter(|newest| base.facts.next <= newest.position()) {
             let before = entries.iter().take_while(|entry| entry.position < newest.position()).count();
             let folded = self.at_end(base.clone(), &entries[..before])?;
-            if Snapshot::of(&folded, newest.position())?.as_known_by(&newest) != newest {
+            if Snapshot::of(&folded, newest.position())?.told_to(&newest) != newest {
                 return Err(Error::other_snapshot(name, newest.position()));
             }
         }
