@@ -5,6 +5,7 @@
 
 #[allow(dead_code, reason = "each test uses a part of it")]
 mod support {
+    pub(crate) mod pieces;
     pub(crate) mod tokio_clock;
     pub(crate) mod work;
     pub(crate) mod world;
@@ -21,23 +22,12 @@ use ferrata::{
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use support::pieces::{noted, pieces};
 use support::work::{Desk, SECOND, Work, WorkUpdate};
 use support::world::{World, asked, ended};
 use tokio::sync::Notify;
 
 const DURABILITIES: [Durability; 3] = [Durability::Step, Durability::Behind, Durability::Exit];
-
-/// A node that is noted in the world, and has nothing to say.
-fn noted(
-    world: &World,
-    name: &'static str,
-) -> impl Fn() -> std::future::Ready<ferrata::Result<WorkUpdate>> + Clone + Send + Sync + 'static {
-    let world = world.clone();
-    move || {
-        world.act(name);
-        std::future::ready(Ok(Work::update()))
-    }
-}
 
 fn times(world: &World, what: &str) -> usize {
     world.done().iter().filter(|done| *done == what).count()
@@ -118,37 +108,6 @@ async fn rows_go_on_under_another_name() {
     // A round without a failure ends the row, whatever the name was that it began under.
     asked(desk.thread(now()).answer(id, Approval::approve()).await);
     assert_eq!(world.done().len(), 7);
-}
-
-/// Writes and judges until the world says that it is good, for three pieces of work.
-fn pieces(world: &World, guard: Guard, needs: usize) -> GraphBuilder<Work> {
-    let judge = {
-        let world = world.clone();
-        move || {
-            let since = world.done().iter().rev().take_while(|what| *what != "next").filter(|what| *what == "write").count();
-            async move { Ok(Work::update().hint(if since >= needs { "good" } else { "bad" })) }
-        }
-    };
-    let next = {
-        let world = world.clone();
-        move |work: View<Work>| {
-            world.act("next");
-            async move { Ok(Work::update().n(work.n + 1)) }
-        }
-    };
-    Graph::<Work>::new("pieces")
-        .node("next", next)
-        .node("write", noted(world, "write"))
-        .node("judge", judge)
-        .phase("draft", ["write", "judge"], guard)
-        .edge(START, "next")
-        .edge("next", "write")
-        .edge("write", "judge")
-        .route_to("judge", ["write", "next", END], |work: &Work| match work.hint.as_str() {
-            "good" if work.n == 3 => END,
-            "good" => "next",
-            _ => "write",
-        })
 }
 
 /// Promised: rounds are counted from 0 again when the phase is left, which is when none of its nodes is due or waits. How it broke: where an edit leads out of it,

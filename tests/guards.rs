@@ -4,6 +4,7 @@
 //! share one count; another way that is taken again and again; a person who is asked twice for one answer.
 
 mod support {
+    pub(crate) mod pieces;
     pub(crate) mod tokio_clock;
     pub(crate) mod work;
     pub(crate) mod world;
@@ -16,6 +17,7 @@ use ferrata::{
     QuestionKind, Retry, START, Target, View,
 };
 use serde_json::json;
+use support::pieces::pieces;
 use support::work::{Desk, SECOND, Work, WorkUpdate, one};
 use support::world::{World, asked, at_least_3, ended};
 
@@ -196,45 +198,6 @@ async fn another_way_is_taken_once_and_then_a_person_is_asked() {
     assert!(graph().build().expect("it is right").mermaid().contains("-. guard .->"));
 }
 
-/// Three nodes in a circle, for each of several pieces of work.
-fn pieces(world: &World, guard: Guard, needs: i64) -> GraphBuilder<Work> {
-    let node = |name: &'static str| {
-        let world = world.clone();
-        move || {
-            world.act(name);
-            async { Ok(Work::update()) }
-        }
-    };
-    let judge = {
-        let world = world.clone();
-        move || {
-            let done = world.done();
-            let since = done.iter().rev().take_while(|what| *what != "next").filter(|what| *what == "write").count();
-            async move { Ok(Work::update().hint(if since as i64 >= needs { "good" } else { "bad" })) }
-        }
-    };
-    let next = {
-        let world = world.clone();
-        move |work: View<Work>| {
-            world.act("next");
-            async move { Ok(Work::update().n(work.n + 1)) }
-        }
-    };
-    Graph::<Work>::new("pieces")
-        .node("next", next)
-        .node("write", node("write"))
-        .node("judge", judge)
-        .phase("draft", ["write", "judge"], guard)
-        .edge(START, "next")
-        .edge("next", "write")
-        .edge("write", "judge")
-        .route_to("judge", ["write", "next", END], |work: &Work| match work.hint.as_str() {
-            "good" if work.n == 3 => END,
-            "good" => "next",
-            _ => "write",
-        })
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_phase_has_its_rounds_for_each_piece_of_work() {
     let world = World::new();
@@ -258,7 +221,7 @@ async fn a_phase_has_its_rounds_for_each_piece_of_work() {
 async fn counts_survive_a_restart_after_each_step() {
     for durability in [Durability::Step, Durability::Behind, Durability::Exit] {
         let (world, desk) = (World::new(), Desk::new());
-        let graph = || pieces(&world, Guard::new().rounds(3), i64::MAX);
+        let graph = || pieces(&world, Guard::new().rounds(3), usize::MAX);
         let thread = || desk.thread(graph()).durability(durability).pause_after(["next", "write", "judge"]);
         let mut outcome = thread().run(Work::update()).await.expect("it works");
         let mut runs = 1;

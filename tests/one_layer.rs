@@ -5,7 +5,9 @@
 //!
 //! Time is tokio's paused one, and the server is in the same runtime: waits take no time here, and are seen exactly.
 
+#[allow(dead_code, reason = "each test uses a part of it")]
 mod support {
+    pub(crate) mod http;
     pub(crate) mod tokio_clock;
 }
 
@@ -16,11 +18,12 @@ use std::time::Duration;
 use ferrata::state::Message;
 use ferrata::store::MemoryStore;
 use ferrata::{END, Graph, Retry, Runner, START, State};
-use ferrata_nodes::{ChatNode, OpenAi};
+use ferrata_nodes::{ChatFuture, ChatModel, ChatNode, ChatRequest, OpenAi};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use support::http;
 use support::tokio_clock::{TokioClock, tokio_now};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Instant;
 
@@ -55,19 +58,7 @@ async fn serve(answers: &'static [Answer]) -> (String, Arc<Mutex<Vec<Instant>>>)
 }
 
 async fn answer(mut stream: TcpStream, answers: &[Answer], seen: Arc<Mutex<Vec<Instant>>>) -> std::io::Result<()> {
-    let mut request = Vec::new();
-    loop {
-        let text = String::from_utf8_lossy(&request).to_ascii_lowercase();
-        if let Some((head, rest)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
-            if rest.len() >= length {
-                break;
-            }
-        }
-        if stream.read_buf(&mut request).await? == 0 {
-            return Ok(());
-        }
-    }
+    http::read_request(&mut stream).await?;
     let (status, headers, body) = {
         let mut seen = seen.lock().expect("no panic");
         seen.push(tokio_now());
@@ -78,10 +69,29 @@ async fn answer(mut stream: TcpStream, answers: &[Answer], seen: Arc<Mutex<Vec<I
     stream.write_all(answer.as_bytes()).await
 }
 
+/// A model during whose requests no time passes.
+#[derive(Debug)]
+struct Held(OpenAi);
+
+impl ChatModel for Held {
+    fn name(&self) -> &str {
+        self.0.name()
+    }
+
+    fn chat<'a>(&'a self, request: &'a ChatRequest) -> ChatFuture<'a> {
+        Box::pin(async move {
+            let held = http::hold_time();
+            let answered = self.0.chat(request).await;
+            held.release().await;
+            answered
+        })
+    }
+}
+
 /// What comes of it with so many retries, and when the server was asked.
 async fn ask(answers: &'static [Answer], retries: u32, jitter: bool) -> (Result<String, String>, Vec<Duration>) {
     let (url, asked) = serve(answers).await;
-    let chat = ChatNode::new(OpenAi::new(url, "demo")).over(Chat::MESSAGES).retry(Retry::transient(retries + 1));
+    let chat = ChatNode::new(Held(OpenAi::new(url, "demo"))).over(Chat::MESSAGES).retry(Retry::transient(retries + 1));
     let graph = Graph::<Chat>::new("chat").node("chat", chat).edge(START, "chat").edge("chat", END).build().expect("it is right");
     let runner = if jitter {
         Runner::new(graph, MemoryStore::new())

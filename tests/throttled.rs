@@ -6,6 +6,7 @@
 //! The server is a real one on loopback, in the same runtime, which takes five requests a second and bans for ever whoever it has refused fifty times. Time is
 //! tokio's paused one: 2,000 requests at five a second take no time here.
 
+#[allow(dead_code, reason = "each test uses a part of it")]
 mod support {
     pub(crate) mod http;
     pub(crate) mod tokio_clock;

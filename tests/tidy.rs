@@ -442,7 +442,7 @@ fn sources() -> Vec<Source> {
     let sources: Vec<Source> = paths
         .into_iter()
         // Bodies as servers sent them, byte by byte.
-        .filter(|path| !path.starts_with("tests/wire/"))
+        .filter(|path| !path.starts_with("tests/fixtures/wire/"))
         .filter_map(|path| Some(Source::new(path.clone(), std::fs::read_to_string(root.join(path)).ok()?)))
         .collect();
     assert!(sources.iter().filter(|file| file.is_rust()).count() > 40, "too few files were found under {}", root.display());

@@ -3,6 +3,11 @@
 //! How it could break: a stream that breaks off passes for an answer, fragments of two calls run into one, an error in a body of success is shown as
 //! text, a server that keeps the connection open holds up the run, tokens are made up that nobody counted.
 
+#[allow(dead_code, reason = "each test uses a part of it")]
+mod support {
+    pub(crate) mod http;
+}
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,11 +16,12 @@ use std::time::Duration;
 use ferrata::state::Message;
 use ferrata_nodes::{ChatModel, ChatReply, ChatRequest, Delta, Finish, ModelError, OpenAi};
 use serde_json::{Value, json};
+use support::http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 fn folder() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/wire")
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/wire")
 }
 
 fn rows() -> Vec<Value> {
@@ -42,19 +48,7 @@ async fn serve(row: &Value, step: Option<usize>) -> (String, Arc<AtomicUsize>) {
 }
 
 async fn answer(mut stream: TcpStream, row: &Value, body: &[u8], step: Option<usize>) -> std::io::Result<()> {
-    let mut request = Vec::new();
-    loop {
-        let text = String::from_utf8_lossy(&request).to_ascii_lowercase();
-        if let Some((head, rest)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
-            if rest.len() >= length {
-                break;
-            }
-        }
-        if stream.read_buf(&mut request).await? == 0 {
-            return Ok(());
-        }
-    }
+    http::read_request(&mut stream).await?;
     let mut head = format!("HTTP/1.1 {} X\r\nconnection: close\r\n", row["status"].as_u64().unwrap_or(200));
     for (name, value) in row["headers"].as_object().into_iter().flatten() {
         head += &format!("{name}: {}\r\n", value.as_str().unwrap_or_default());
@@ -71,7 +65,7 @@ async fn answer(mut stream: TcpStream, row: &Value, body: &[u8], step: Option<us
     }
     if row["close"].as_str().is_some_and(|close| close.starts_with("hold")) {
         // Until the client goes.
-        stream.read_buf(&mut request).await?;
+        stream.read_buf(&mut Vec::new()).await?;
     }
     Ok(())
 }

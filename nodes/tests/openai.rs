@@ -84,7 +84,7 @@ async fn ask(answer: Vec<u8>) -> Result<ChatReply, ModelError> {
 
 #[tokio::test]
 async fn the_request_is_what_the_api_asks_for() {
-    let server = Server::start(answer(200, "", include_bytes!("../../tests/wire/w21-unary-content-parts.json"))).await;
+    let server = Server::start(answer(200, "", include_bytes!("../../tests/fixtures/wire/w21-unary-content-parts.json"))).await;
     server.model().chat(&request()).await.unwrap();
     let requests = server.requests();
     let (head, body) = requests[0].split_once("\r\n\r\n").unwrap();
@@ -96,14 +96,14 @@ async fn the_request_is_what_the_api_asks_for() {
 
 #[tokio::test]
 async fn without_a_key_no_key_is_sent() {
-    let server = Server::start(answer(200, "", include_bytes!("../../tests/wire/w21-unary-content-parts.json"))).await;
+    let server = Server::start(answer(200, "", include_bytes!("../../tests/fixtures/wire/w21-unary-content-parts.json"))).await;
     OpenAi::new(&server.url, "demo").chat(&request()).await.unwrap();
     assert!(!server.requests()[0].to_ascii_lowercase().contains("authorization"));
 }
 
 #[tokio::test]
 async fn lean_answer_with_a_tool_call() {
-    let reply = ask(answer(200, "", include_bytes!("../../tests/wire/w20-unary-lean.json"))).await.unwrap();
+    let reply = ask(answer(200, "", include_bytes!("../../tests/fixtures/wire/w20-unary-lean.json"))).await.unwrap();
     assert_eq!((reply.content.as_str(), reply.finish, reply.usage), ("", Finish::ToolCalls, None));
     assert_eq!(reply.model, "demo-model-1");
     let [call] = reply.tool_calls.as_slice() else { panic!("{:?}", reply.tool_calls) };
@@ -113,7 +113,7 @@ async fn lean_answer_with_a_tool_call() {
 
 #[tokio::test]
 async fn answer_in_parts() {
-    let reply = ask(answer(200, "", include_bytes!("../../tests/wire/w21-unary-content-parts.json"))).await.unwrap();
+    let reply = ask(answer(200, "", include_bytes!("../../tests/fixtures/wire/w21-unary-content-parts.json"))).await.unwrap();
     assert_eq!((reply.content.as_str(), reply.finish), ("part one, part two", Finish::Stop));
     assert_eq!(reply.usage, Some(Usage::told(4, 6)));
 }
@@ -124,10 +124,10 @@ async fn failures_keep_class_status_and_wait_and_are_asked_once() {
     let bad: &[u8] = br#"{"error":{"message":"bad","type":"invalid_request_error","code":null}}"#;
     type Case = (u16, &'static str, &'static [u8], ModelErrorClass, Option<u64>);
     let cases: &[Case] = &[
-        (429, "retry-after: 2\r\n", include_bytes!("../../tests/wire/w22-429-odd-body.json"), RateLimit, Some(2)),
-        (429, "", include_bytes!("../../tests/wire/w23-429-quota.json"), Quota, None),
-        (400, "", include_bytes!("../../tests/wire/w24-400-context-length.json"), ContextLength, None),
-        (502, "content-type: text/html\r\n", include_bytes!("../../tests/wire/w25-502-html.txt"), Failing, None),
+        (429, "retry-after: 2\r\n", include_bytes!("../../tests/fixtures/wire/w22-429-odd-body.json"), RateLimit, Some(2)),
+        (429, "", include_bytes!("../../tests/fixtures/wire/w23-429-quota.json"), Quota, None),
+        (400, "", include_bytes!("../../tests/fixtures/wire/w24-400-context-length.json"), ContextLength, None),
+        (502, "content-type: text/html\r\n", include_bytes!("../../tests/fixtures/wire/w25-502-html.txt"), Failing, None),
         (503, "retry-after: 7\r\n", b"", Failing, Some(7)),
         (400, "", bad, BadRequest, None),
         (401, "", bad, Auth, None),

@@ -3,7 +3,7 @@
 use std::io::{Error, Result};
 use std::net::SocketAddr;
 
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 
 /// What a server answered.
@@ -37,20 +37,38 @@ pub(crate) async fn read_head(stream: &mut TcpStream) -> Result<String> {
     Ok(head)
 }
 
+/// A whole request: its head, and as much of a body as the head promises.
+pub(crate) async fn read_request(stream: &mut TcpStream) -> Result<String> {
+    let mut request = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&request).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let head = head.to_ascii_lowercase();
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+            if body.len() >= length {
+                return Ok(text);
+            }
+        }
+        if stream.read_buf(&mut request).await? == 0 {
+            return Err(Error::other("the request broke off"));
+        }
+    }
+}
+
 /// Keeps paused time from going on. Else tokio goes to the next timer if the system has nothing for any socket at that very moment.
-struct HeldTime {
+pub(crate) struct HeldTime {
     release: std::sync::mpsc::Sender<()>,
     released: tokio::task::JoinHandle<()>,
 }
 
-fn hold_time() -> HeldTime {
+pub(crate) fn hold_time() -> HeldTime {
     let (release, wait) = std::sync::mpsc::channel();
     // Paused time stands still while something blocks.
     HeldTime { release, released: tokio::task::spawn_blocking(move || _ = wait.recv()) }
 }
 
 impl HeldTime {
-    async fn release(self) {
+    pub(crate) async fn release(self) {
         drop(self.release);
         self.released.await.expect("it only waited");
     }
