@@ -8,7 +8,7 @@ mod support {
 }
 
 use std::io::{BufRead, BufReader};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use support::common::{Process, example, text};
 use tempfile::TempDir;
@@ -28,8 +28,8 @@ impl Desk {
 
     /// Its exit code and its lines.
     fn run(&self, options: &[&str]) -> (Option<i32>, Vec<String>) {
-        let Output { status, stdout, stderr } = self.command(options).output().expect("the process runs");
-        (status.code(), text(&stdout).lines().chain(text(&stderr).lines()).map(str::to_owned).collect())
+        let output = self.command(options).output().expect("the process runs");
+        (output.status.code(), text(&output).lines().map(str::to_owned).collect())
     }
 }
 

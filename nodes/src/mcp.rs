@@ -252,6 +252,16 @@ fn node_error(error: ServiceError) -> NodeError {
 }
 
 /// An MCP server that cannot be used.
+///
+/// ```
+/// use ferrata_nodes::McpServer;
+/// use std::process::Command;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// let error = McpServer::child(Command::new("no-such-program")).connect().await.unwrap_err();
+/// assert!(error.to_string().starts_with("\"no-such-program\" cannot be started: "));
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct McpError {

@@ -24,13 +24,14 @@ const AROUND_TOKENS: usize = 80;
 /// How many characters are read at once if nobody says.
 const CHARACTERS: usize = 8_000;
 
-type Read = dyn Fn(&str) -> Option<String> + Send + Sync;
+/// Gives the artifact of an id.
+pub(super) type Read = Arc<dyn Fn(&str) -> Option<String> + Send + Sync>;
 
 /// Where large results are, and how large is large.
 #[derive(Clone)]
 pub(super) struct Kept {
     /// `None`: there is no place for them.
-    pub(super) read: Option<Arc<Read>>,
+    pub(super) read: Option<Read>,
     pub(super) tokens_max: usize,
     /// Whether the model can read on by itself.
     pub(super) is_recalled: bool,

@@ -19,7 +19,7 @@ use jsonschema::Validator;
 use crate::model::ToolSpec;
 pub use context::ToolContext;
 pub(crate) use history::settled;
-use kept::{Kept, RECALL};
+use kept::{Kept, RECALL, Read};
 pub use tool::{Risk, Tool};
 use turn::{Results, Turn};
 
@@ -211,9 +211,7 @@ impl ToolsNode {
             let this = self.clone();
             async move {
                 let calls: Vec<_> = history::open_calls(field.get(&state)).into_iter().cloned().collect();
-                let kept = this.kept(artifacts.map(|field| -> Arc<dyn Fn(&str) -> Option<String> + Send + Sync> {
-                    Arc::new(move |id| field.get(&state).get(id).cloned())
-                }));
+                let kept = this.kept(artifacts.map(|field| -> Read { Arc::new(move |id| field.get(&state).get(id).cloned()) }));
                 let Results { messages, artifacts: new } = Turn { node: &this, ctx: &ctx, kept }.run(&calls).await?;
                 let update = Update::new();
                 let update = if messages.is_empty() { update } else { update.put(field.name(), &messages) };
@@ -226,7 +224,7 @@ impl ToolsNode {
         node.into_node()
     }
 
-    fn kept(&self, read: Option<Arc<dyn Fn(&str) -> Option<String> + Send + Sync>>) -> Kept {
+    fn kept(&self, read: Option<Read>) -> Kept {
         let is_recalled = self.tools.iter().any(|ready| ready.is_allowed && *ready.tool.name == *RECALL);
         Kept { read, tokens_max: self.result_tokens_max, is_recalled }
     }
@@ -240,6 +238,13 @@ impl fmt::Debug for ToolsNode {
 }
 
 /// Tools that cannot be used as they are.
+///
+/// ```
+/// use ferrata_nodes::{Tool, ToolsNode};
+/// let error = ToolsNode::new([Tool::recall()])?.allow(["recal"]).unwrap_err();
+/// assert_eq!(error.to_string(), "there is no tool \"recal\" to allow; the tools are: recall");
+/// # Ok::<(), ferrata_nodes::ToolsError>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ToolsError {

@@ -22,6 +22,10 @@ use crate::model::ToolSpec;
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What a call of a tool can do to the world.
+///
+/// ```
+/// assert_eq!(ferrata_nodes::Risk::default(), ferrata_nodes::Risk::Write);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Risk {
