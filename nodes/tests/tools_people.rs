@@ -198,6 +198,48 @@ async fn a_write_with_a_check_finds_out_itself() {
 }
 
 #[tokio::test]
+async fn a_call_that_was_cancelled_is_in_doubt_and_still_gets_its_one_result() {
+    let (world, begun) = (World::default(), Arc::new(tokio::sync::Notify::new()));
+    let (acts, says) = (world.clone(), begun.clone());
+    let slow = move |echo: Echo, _: ToolContext| {
+        let (world, begun) = (acts.clone(), says.clone());
+        async move {
+            world.act(format!("slow {}", echo.text));
+            begun.notify_one();
+            if world.done().iter().filter(|what| what.starts_with("slow")).count() == 1 {
+                std::future::pending::<()>().await;
+            }
+            Ok("at last")
+        }
+    };
+    let tools = ToolsNode::new([Tool::new("slow", "", slow), world.tool("look", Risk::Read)]).unwrap();
+    let turn = calls([("s1", "slow", json!({"text": "a"})), ("l1", "look", json!({"text": "b"}))]);
+    let thread = Runner::new(graph(scripted([turn]), tools), MemoryStore::new()).thread("t");
+    let running = tokio::spawn({
+        let thread = thread.clone();
+        async move { thread.run(Chat::ask("Go")).await }
+    });
+    begun.notified().await;
+    assert!(thread.cancel().await.unwrap());
+    let outcome = running.await.unwrap().unwrap();
+    assert!(outcome.questions()[0].is_doubt());
+    let state = thread.answer(outcome.questions()[0].id, Answer::not_performed()).await.unwrap().done().unwrap();
+    let expected = [("s1", "at last"), ("l1", "look of b")].map(|(id, text)| (id.to_owned(), text.to_owned()));
+    assert_eq!(results(&state), expected);
+    assert_eq!(world.done().iter().filter(|what| what.starts_with("slow")).count(), 2);
+}
+
+#[tokio::test]
+async fn a_write_whose_result_breaks_its_rule_is_told_as_performed() {
+    let world = World::default();
+    let note = world.tool("note", Risk::Write).verify(|_, result| Err(format!("\"{result}\" is no number")));
+    let state = chat::run(ToolsNode::new([note]).unwrap(), [calls([("n1", "note", json!({"text": "a"}))])]).await;
+    let told = "The tool \"note\" was performed, but its result breaks its rule and is left out: \"note of a\" is no number";
+    assert_eq!(results(&state)[0].1, told);
+    assert_eq!(world.done(), ["note a"]);
+}
+
+#[tokio::test]
 async fn calls_that_new_input_leaves_behind_get_a_result_that_says_so() {
     let world = World::default();
     let model = Arc::new(scripted([calls([("n1", "note", json!({"text": "a"})), ("p1", "pay", json!({"text": "b"}))])]));

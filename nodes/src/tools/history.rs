@@ -15,17 +15,20 @@ pub(super) fn open_calls(messages: &[Message]) -> Vec<&ToolCall> {
 /// The conversation with a result for each call that was given up, behind its call; `None` if none is missing. Endpoints refuse a
 /// conversation with a call that has no result.
 pub(crate) fn settled(messages: &[Message]) -> Option<Vec<Message>> {
-    let mut all = Vec::new();
-    let mut rest = messages;
-    while let Some((message, after)) = rest.split_first() {
-        let results = after.iter().take_while(|message| message.role == Role::Tool).count();
-        let (results, after) = after.split_at(if message.tool_calls.is_empty() { 0 } else { results });
-        all.push(message.clone());
-        all.extend_from_slice(results);
-        all.extend(without_result(message, results).into_iter().map(|call| result(call, GIVEN_UP)));
-        rest = after;
+    let mut missing = Vec::new();
+    for (at, message) in messages.iter().enumerate().filter(|(_, message)| !message.tool_calls.is_empty()) {
+        let results = messages[at + 1..].iter().take_while(|message| message.role == Role::Tool).count();
+        let end = at + 1 + results;
+        let open = without_result(message, &messages[at + 1..end]);
+        missing.extend(open.into_iter().map(|call| (end, result(call, GIVEN_UP))));
     }
-    (all.len() > messages.len()).then_some(all)
+    if missing.is_empty() {
+        return None;
+    }
+    let mut all = messages.to_vec();
+    // From the end, so that the places before it stay.
+    missing.into_iter().rev().for_each(|(end, result)| all.insert(end, result));
+    Some(all)
 }
 
 /// The result of a call as a message: data in a role of its own.
@@ -69,7 +72,7 @@ mod tests {
     #[test]
     fn calls_that_were_given_up_get_a_result_behind_them() {
         assert_eq!(settled(&[calls(&["a"]), told("a"), Message::user("Hi"), told("stray")]), None);
-        let before = [Message::user("Go"), calls(&["a", "b"]), told("b"), Message::user("Stop"), calls(&["c"])];
+        let before = [Message::user("Go"), calls(&["a", "b"]), told("b"), Message::user("Stop"), calls(&["c", "d"])];
         let after = settled(&before).unwrap();
         let shape: Vec<_> = after.iter().map(|message| (message.role, message.tool_call_id.as_deref())).collect();
         use Role::{Assistant, Tool, User};
@@ -81,6 +84,7 @@ mod tests {
             (User, None),
             (Assistant, None),
             (Tool, Some("c")),
+            (Tool, Some("d")),
         ];
         assert_eq!(shape, expected);
         assert_eq!(settled(&after), None);
