@@ -222,7 +222,9 @@ async fn a_call_that_was_cancelled_is_in_doubt_and_still_gets_its_one_result() {
     begun.notified().await;
     assert!(thread.cancel().await.unwrap());
     let outcome = running.await.unwrap().unwrap();
-    assert!(outcome.questions()[0].is_doubt());
+    let doubt = &outcome.questions()[0];
+    assert!(doubt.is_doubt());
+    assert_eq!(doubt.show.as_ref().unwrap()["arguments"], r#"{"text":"a"}"#, "which call it is");
     let state = thread.answer(outcome.questions()[0].id, Answer::not_performed()).await.unwrap().done().unwrap();
     let expected = [("s1", "at last"), ("l1", "look of b")].map(|(id, text)| (id.to_owned(), text.to_owned()));
     assert_eq!(results(&state), expected);
