@@ -7,10 +7,8 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::call::call;
+use crate::fits::misfit;
 use crate::model::{ChatModel, ChatRequest, Finish};
-
-/// How many reasons go back to the model at once.
-const REASONS_MAX: usize = 5;
 
 /// Asks for a value of a type: the endpoint gets its JSON Schema, and the answer is checked against it, whatever the endpoint made of that. An answer that does
 /// not fit goes back to the model with what is wrong, `rounds` times in all (at least 1), each an effect of the node.
@@ -78,16 +76,8 @@ pub async fn ask_for<T: DeserializeOwned + JsonSchema>(
 
 fn read<T: DeserializeOwned>(text: &str, validator: &jsonschema::Validator) -> Result<T, String> {
     let value = json_in(text)?;
-    let wrong: Vec<String> = validator
-        .iter_errors(&value)
-        .take(REASONS_MAX)
-        .map(|error| match error.instance_path().as_str() {
-            "" => error.to_string(),
-            path => format!("at {path}: {error}"),
-        })
-        .collect();
-    if !wrong.is_empty() {
-        return Err(wrong.join("; "));
+    if let Some(wrong) = misfit(validator, &value) {
+        return Err(wrong);
     }
     serde_json::from_value(value).map_err(|error| error.to_string())
 }

@@ -6,12 +6,16 @@ use ferrata::state::{FieldRef, Message, Update};
 use ferrata::{Context, IntoNode, Node, State, View};
 
 use crate::call::{call, call_streamed};
-use crate::model::{ChatModel, ChatRequest};
+use crate::model::{ChatModel, ChatRequest, ToolSpec};
+use crate::tools::settled;
 
 /// A node that sends a conversation to a model and adds the answer to it.
 ///
 /// The call is a repeatable effect: an answer that was recorded is not paid for again. Retries are the business of the node's policy, and of nobody
 /// else: the models of this crate send each request once.
+///
+/// A call of a tool that has no result, because new input came before it had one, gets one that says so, in the request and in the state: endpoints
+/// refuse a conversation in which one is missing.
 ///
 /// ```
 /// use ferrata::state::Message;
@@ -36,6 +40,7 @@ use crate::model::{ChatModel, ChatRequest};
 pub struct ChatNode {
     model: Arc<dyn ChatModel>,
     instructions: Option<String>,
+    tools: Vec<ToolSpec>,
     output_tokens_max: Option<u32>,
     streams: bool,
 }
@@ -43,12 +48,18 @@ pub struct ChatNode {
 impl ChatNode {
     /// A node that asks this model.
     pub fn new(model: impl ChatModel + 'static) -> Self {
-        Self { model: Arc::new(model), instructions: None, output_tokens_max: None, streams: false }
+        Self { model: Arc::new(model), instructions: None, tools: Vec::new(), output_tokens_max: None, streams: false }
     }
 
     /// A system message that goes before the conversation and is not part of it.
     pub fn instructions(mut self, text: impl Into<String>) -> Self {
         self.instructions = Some(text.into());
+        self
+    }
+
+    /// Tells the model of these tools: mostly [`ToolsNode::specs`](crate::ToolsNode::specs), whose node calls those that the model wants called.
+    pub fn tools(mut self, tools: impl IntoIterator<Item = ToolSpec>) -> Self {
+        self.tools = tools.into_iter().collect();
         self
     }
 
@@ -69,13 +80,18 @@ impl ChatNode {
         let node = move |state: View<S>, ctx: Context| {
             let this = self.clone();
             async move {
-                let request = this.request(field.get(&state));
+                let settled = settled(field.get(&state));
+                let request = this.request(settled.as_ref().unwrap_or_else(|| field.get(&state)));
                 let reply = if this.streams {
                     call_streamed(&ctx, &*this.model, &request).await?
                 } else {
                     call(&ctx, &*this.model, &request).await?
                 };
-                Ok(Update::new().put(field.name(), &[reply.into_message()]))
+                let reply = reply.into_message();
+                Ok(match settled {
+                    Some(before) => Update::new().overwrite(field.name(), &[before, vec![reply]].concat()),
+                    None => Update::new().put(field.name(), &[reply]),
+                })
             }
         };
         node.into_node()
@@ -83,7 +99,7 @@ impl ChatNode {
 
     fn request(&self, messages: &[Message]) -> ChatRequest {
         let instructions = self.instructions.as_ref().map(Message::system);
-        let request = ChatRequest::new(instructions.into_iter().chain(messages.iter().cloned()));
+        let request = ChatRequest::new(instructions.into_iter().chain(messages.iter().cloned())).tools(self.tools.clone());
         self.output_tokens_max.into_iter().fold(request, ChatRequest::output_tokens_max)
     }
 }

@@ -9,6 +9,8 @@
 //! - [`ChatNode`], and [`RollingSummary::over`], are nodes made of these. [`call`] and [`condense`] do the same inside a node of one's own:
 //!   each model call is an effect, so that an answer that was recorded is not paid for again.
 //!
+//! - [`Tool`] is a function that a model may want called, [`ToolsNode`] the node that calls it; see below.
+//!
 //! Nothing here retries. An error says whether sending the same request again makes sense ([`ModelErrorClass`]); whether it is done is
 //! the business of the graph's policy, so that a failing endpoint sees no more requests than the policy allows.
 //!
@@ -27,7 +29,26 @@
 //! # }
 //! ```
 //!
-//! Not supported yet: streamed answers, images and audio, tools offered to the model.
+//! # Tools
+//!
+//! A [`Tool`] is made of an async function whose argument has a JSON Schema. Its policy stands beside it: what a call can do ([`Risk`]), how long it may
+//! take, a rule for its results, the credentials it gets. [`ToolsNode`] answers all calls of the model's last message at once, and every call gets exactly one
+//! result, in a message of its own, whatever is wrong with it: the table there says what becomes of what.
+//!
+//! | to | write |
+//! | --- | --- |
+//! | tell the model of the tools | [`ChatNode::tools`] with [`ToolsNode::specs`] |
+//! | lead from the model to the tools and back | a route that asks [`ToolsNode::is_wanted`] |
+//! | have a person approve, change or refuse calls | [`Risk::Irreversible`], and [`ToolsNode::approvals`] for who and until when |
+//! | stop a model that does the same again and again | a [`Guard`](ferrata::Guard) on the node; `steps_max` of the thread stops all others |
+//! | keep large results out of the conversation | [`ToolsNode::over_with_artifacts`], with [`Tool::recall`] to read on |
+//! | find out whether a call was performed before the crash | [`Tool::check`], by [`ToolContext::idempotency_key`] |
+//! | have the tools of an MCP server, with the same policy | `McpServer`, feature `mcp` |
+//!
+//! What a tool says is data. It reaches the model in the role [`Tool`](ferrata::state::Role::Tool) and nowhere else. That is no protection against a model that obeys
+//! it nevertheless: what must not happen has to be forbidden by the allow-list, or approved by a person.
+//!
+//! Not supported yet: images and audio.
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test fails by it"))]
 
@@ -38,6 +59,9 @@ mod chat_node;
 mod cut;
 mod error;
 mod extractive;
+mod fits;
+#[cfg(feature = "mcp")]
+mod mcp;
 mod model;
 mod openai;
 mod prices;
@@ -47,6 +71,7 @@ mod scripted;
 mod summary;
 mod summary_node;
 mod tokens;
+mod tools;
 
 pub use ask_for::ask_for;
 pub use cached::Cached;
@@ -54,6 +79,8 @@ pub use call::{ChatDelta, call, call_streamed, condense};
 pub use chat_node::ChatNode;
 pub use error::{ModelError, ModelErrorClass};
 pub use extractive::Extractive;
+#[cfg(feature = "mcp")]
+pub use mcp::{McpClient, McpError, McpServer};
 pub use model::{AnswerSchema, ChatFuture, ChatModel, ChatReply, ChatRequest, Delta, Finish, Purpose, Tell, ToolSpec, Usage};
 pub use openai::{OpenAi, SettingsError};
 pub use prices::{ModelCost, Price, Prices};
@@ -62,3 +89,4 @@ pub use router::{Fallbacks, Router, Tier};
 pub use scripted::Scripted;
 pub use summary::{RollingSummary, SUMMARY_ID, SUMMARY_MARKER, SummaryError};
 pub use tokens::{Tiktoken, TokenCounter};
+pub use tools::{Risk, Tool, ToolContext, ToolsError, ToolsNode};

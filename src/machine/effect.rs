@@ -102,7 +102,16 @@ impl Machine {
 
     pub(super) fn doubt_one(&mut self, effect: &EffectId, why: &Doubt, env: &Env<'_>) -> Step {
         let journal = self.folded.facts.journals.get(&effect.task);
-        let under = journal.and_then(|journal| journal.effect(&effect.key, effect.occurrence)?.under);
+        let known = journal.and_then(|journal| journal.effect(&effect.key, effect.occurrence));
+        let under = known.and_then(|known| known.under);
+        let mut show = serde_json::json!({
+            "effect": &*effect.key,
+            "node": effect.task.node,
+            "idempotency_key": effect.idempotency_key(under.unwrap_or(self.folded.facts.id())),
+        });
+        if let Some(arguments) = known.and_then(|known| known.terms.arguments.as_ref()) {
+            show["arguments"] = arguments.shown.as_str().into();
+        }
         let spec = QuestionSpec {
             key: Arc::clone(&effect.key),
             occurrence: effect.occurrence,
@@ -111,11 +120,7 @@ impl Machine {
                 "Was the effect \"{}\" of node \"{}\" performed? It was started, but {why}.",
                 effect.key, effect.task.node
             ),
-            show: Some(serde_json::json!({
-                "effect": &*effect.key,
-                "node": effect.task.node,
-                "idempotency_key": effect.idempotency_key(under.unwrap_or(self.folded.facts.id())),
-            })),
+            show: Some(show),
             schema: doubt_schema(),
             assignee: None,
             deadline_ms: None,
