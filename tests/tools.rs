@@ -1,4 +1,4 @@
-//! The example `tools` as people run it: real processes, an approval, and SIGKILL inside of a call.
+//! The examples `tools` and `mcp` as people run them: real processes, an approval, and SIGKILL inside of a call.
 //!
 //! How it could break: a call that is performed again after the kill, an approval that does not reach the next process, a call without a result.
 
@@ -96,4 +96,24 @@ fn wrong_options_are_told() {
     for options in [&["--answer", "maybe"][..], &["--answer", "edit={"], &["--nonsense"], &["--thread"]] {
         assert_eq!(desk.run(options).0, Some(2), "{options:?}");
     }
+}
+
+#[test]
+fn tools_of_an_mcp_server_are_called_from_the_example() {
+    let output = Command::new(example("mcp")).output().expect("the process runs");
+    let lines: Vec<String> = text(&output).lines().map(str::to_owned).collect();
+    assert!(output.status.success(), "{lines:?}");
+    // Calls of one turn run beside each other.
+    let mut added: Vec<&str> = lines.iter().filter_map(|line| line.strip_prefix("    note ")).collect();
+    added.sort_unstable();
+    assert_eq!(added, ["1 added", "2 added"], "{lines:?}");
+    assert!(
+        lines.iter().any(|line| line.contains("do not fit") && line.contains("\"text\" is a required property")),
+        "{lines:?}"
+    );
+    assert!(lines.iter().any(|line| line == "    bread, milk"), "{lines:?}");
+    assert!(!lines.iter().any(|line| line.contains("notes_clear")), "the model was not told of what is not allowed: {lines:?}");
+    // Any other server shows what it has.
+    let shown = Command::new(example("mcp")).arg(example("mcp")).arg("--serve").output().expect("the process runs");
+    assert!(text(&shown).contains("clear: Forgets all notes."), "{}", text(&shown));
 }
