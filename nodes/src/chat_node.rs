@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use ferrata::state::{FieldRef, Message, Update};
-use ferrata::{Context, IntoNode, Node, State, View};
+use ferrata::{Context, IntoNode, Node, NodeError, State, View};
 
 use crate::call::{call, call_streamed};
+use crate::context::ContextPlan;
 use crate::model::{ChatModel, ChatRequest};
 
 /// A node that sends a conversation to a model and adds the answer to it.
@@ -38,12 +39,13 @@ pub struct ChatNode {
     instructions: Option<String>,
     output_tokens_max: Option<u32>,
     streams: bool,
+    context: Option<ContextPlan>,
 }
 
 impl ChatNode {
     /// A node that asks this model.
     pub fn new(model: impl ChatModel + 'static) -> Self {
-        Self { model: Arc::new(model), instructions: None, output_tokens_max: None, streams: false }
+        Self { model: Arc::new(model), instructions: None, output_tokens_max: None, streams: false, context: None }
     }
 
     /// A system message that goes before the conversation and is not part of it.
@@ -64,12 +66,19 @@ impl ChatNode {
         self
     }
 
+    /// Sends what the plan makes of the conversation, and not all of it; a conversation that the plan cannot fit is a deterministic error, before anything is
+    /// sent. What was wrong with the node's last answer ([`Context::feedback`]) is shown to the model.
+    pub fn context(mut self, plan: ContextPlan) -> Self {
+        self.context = Some(plan);
+        self
+    }
+
     /// The node, over that field of the state.
     pub fn over<S: State>(self, field: FieldRef<S, Vec<Message>>) -> Node<S> {
         let node = move |state: View<S>, ctx: Context| {
             let this = self.clone();
             async move {
-                let request = this.request(field.get(&state));
+                let request = this.request(field.get(&state), &ctx)?;
                 let reply = if this.streams {
                     call_streamed(&ctx, &*this.model, &request).await?
                 } else {
@@ -81,9 +90,15 @@ impl ChatNode {
         node.into_node()
     }
 
-    fn request(&self, messages: &[Message]) -> ChatRequest {
-        let instructions = self.instructions.as_ref().map(Message::system);
-        let request = ChatRequest::new(instructions.into_iter().chain(messages.iter().cloned()));
-        self.output_tokens_max.into_iter().fold(request, ChatRequest::output_tokens_max)
+    fn request(&self, messages: &[Message], ctx: &Context) -> Result<ChatRequest, NodeError> {
+        let request = ChatRequest::new(self.instructions.as_ref().map(Message::system));
+        let mut request = self.output_tokens_max.into_iter().fold(request, ChatRequest::output_tokens_max);
+        let Some(plan) = &self.context else {
+            request.messages.extend_from_slice(messages);
+            return Ok(request);
+        };
+        let plan = ctx.feedback().into_iter().fold(plan.clone(), |plan, wrong| plan.feedback(wrong.to_string()));
+        let context = plan.assemble(messages, request).map_err(|error| NodeError::from(error).deterministic())?;
+        Ok(context.request)
     }
 }

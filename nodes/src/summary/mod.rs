@@ -228,6 +228,15 @@ fn fitted(summary: &str, tokens_max: usize, counter: &dyn TokenCounter) -> Messa
     }
 }
 
+/// A summary message in at most so many tokens; `None` if no text of it fits.
+pub(crate) fn shortened(message: &Message, tokens_max: usize, counter: &dyn TokenCounter) -> Option<Message> {
+    let text = without_marker(&message.content);
+    let frame = counter.count_message(&summary_message("")) + 1;
+    let shorter = fitted(&cut_to(text, tokens_max.checked_sub(frame)?, counter), tokens_max, counter);
+    let has_text = !without_marker(&shorter.content).is_empty();
+    (has_text && counter.count_message(&shorter) <= tokens_max).then_some(shorter)
+}
+
 fn summary_message(summary: &str) -> Message {
     Message::system(format!("{SUMMARY_MARKER}\n{summary}")).with_id(SUMMARY_ID)
 }
