@@ -22,8 +22,12 @@ use crate::tokens::{Tiktoken, TokenCounter};
 /// What the model says, classified for the node's retry policy: transient ones as transient, with the delay that was asked for; a key that is wrong and credit
 /// that is spent as terminal; all others as deterministic.
 pub async fn call(ctx: &Context, model: &dyn ChatModel, request: &ChatRequest) -> Result<ChatReply, NodeError> {
+    call_named("chat", ctx, model, request).await
+}
+
+async fn call_named(name: &str, ctx: &Context, model: &dyn ChatModel, request: &ChatRequest) -> Result<ChatReply, NodeError> {
     let send = |_key: String| async { known(model.chat(request).await, model, request) };
-    ctx.effect("chat", send).repeatable().arguments(request).tokens(tokens).await
+    ctx.effect(name, send).repeatable().arguments(request).tokens(tokens).await
 }
 
 /// As [`call`], and tells whoever watches the run of the answer as it comes: as [`ChatDelta`]s, by [`Context::emit`]. Nothing of that is recorded; an answer that
@@ -106,18 +110,22 @@ pub async fn condense(
     text: &str,
     tokens_max: usize,
 ) -> Result<String, NodeError> {
-    let result = summary.condense_document(text, tokens_max, &Tiktoken::default(), calls(ctx, model)).await;
+    let result = summary.condense_document(text, tokens_max, &Tiktoken::default(), calls_named("chat", ctx, model)).await;
     result.map_err(summary_error)
 }
 
 type Calling = std::pin::Pin<Box<dyn Future<Output = Result<ChatReply, NodeError>> + Send>>;
 
-/// The model's calls as what a summary wants.
-pub(crate) fn calls(ctx: &Context, model: &Arc<dyn ChatModel>) -> impl FnMut(ChatRequest) -> Calling + Send + use<> {
+/// The model's calls as what a summary wants, under that name in the log.
+pub(crate) fn calls_named(
+    name: &'static str,
+    ctx: &Context,
+    model: &Arc<dyn ChatModel>,
+) -> impl FnMut(ChatRequest) -> Calling + Send + use<> {
     let (ctx, model) = (ctx.clone(), Arc::clone(model));
     move |request| {
         let (ctx, model) = (ctx.clone(), Arc::clone(&model));
-        Box::pin(async move { call(&ctx, &*model, &request).await })
+        Box::pin(async move { call_named(name, &ctx, &*model, &request).await })
     }
 }
 

@@ -66,5 +66,5 @@ pub use prices::{ModelCost, Price, Prices};
 pub use recorded::{Recording, Replay};
 pub use router::{Fallbacks, Router, Tier};
 pub use scripted::Scripted;
-pub use summary::{RollingSummary, SUMMARY_ID, SUMMARY_MARKER, SummaryError};
+pub use summary::{RollingSummary, SUMMARY_ID, SUMMARY_MARKER, Summary, SummaryError};
 pub use tokens::{Tiktoken, TokenCounter};
