@@ -44,6 +44,7 @@ mod model;
 mod openai;
 mod pinned;
 mod prices;
+mod recall;
 mod recorded;
 mod router;
 mod scripted;
@@ -63,6 +64,7 @@ pub use model::{AnswerSchema, ChatFuture, ChatModel, ChatReply, ChatRequest, Del
 pub use openai::{OpenAi, SettingsError};
 pub use pinned::{PINNED_ID, is_pinned, pinned};
 pub use prices::{ModelCost, Price, Prices};
+pub use recall::{Found, Originals, Similarity, SimilarityFuture};
 pub use recorded::{Recording, Replay};
 pub use router::{Fallbacks, Router, Tier};
 pub use scripted::Scripted;

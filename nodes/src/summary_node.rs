@@ -5,7 +5,7 @@ use std::sync::Arc;
 use ferrata::state::{FieldRef, Message, Update};
 use ferrata::{Context, IntoNode, Node, State, View};
 
-use crate::call::{calls_named, summary_error};
+use crate::call::{calls, summary_error};
 use crate::model::ChatModel;
 use crate::summary::RollingSummary;
 use crate::counted::TokenCache;
@@ -44,7 +44,7 @@ impl RollingSummary {
         let node = move |state: View<S>, ctx: Context| {
             let (summary, model, counter) = (self.clone(), Arc::clone(&model), counter.clone());
             async move {
-                let folded = summary.fold(field.get(&state), &counter, calls_named("summary", &ctx, &model)).await;
+                let folded = summary.fold(field.get(&state), &counter, calls("summary", &ctx, &model)).await;
                 Ok(match folded.map_err(summary_error)? {
                     Some(messages) => Update::new().overwrite(field.name(), &messages),
                     None => Update::new(),

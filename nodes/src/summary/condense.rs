@@ -16,6 +16,9 @@ const TAGS_TOKENS: usize = 24;
 /// A reply that begins with `Error` and is no longer than this is taken for a message of the server, not for a summary.
 const ERROR_TEXT_BYTES_MAX: usize = 200;
 
+/// What a reply is that is no summary of the schema.
+const NO_FIT: &str = "what does not fit the schema";
+
 /// How often one piece is asked for, if the answers do not fit the schema.
 const ROUNDS: usize = 2;
 
@@ -88,7 +91,7 @@ impl Task<'_> {
             match form.read(&text) {
                 Ok(text) => return Ok(text),
                 Err(wrong) => {
-                    what = "what does not fit the schema";
+                    what = NO_FIT;
                     let again = format!("That is not what was asked for: {wrong}. Answer with JSON that fits the schema, and nothing else.");
                     let said = cut_to_fit(&reply.content, self.tokens_max, self.counter);
                     request = request.message(Message::assistant(said)).message(Message::user(again));
@@ -148,6 +151,13 @@ impl Task<'_> {
             rest = rest[piece.len()..].trim_start();
         }
     }
+}
+
+/// Whether a reply is one to go on with: a summary, or something else than what was asked for, if the model can be told so once more.
+pub(crate) fn is_summary(request: &ChatRequest, reply: &ChatReply) -> Result<(), &'static str> {
+    let text = checked(reply)?;
+    let is_last = request.messages.len() > 2;
+    if is_last && request.schema.is_some() && Form::new().read(&text).is_err() { Err(NO_FIT) } else { Ok(()) }
 }
 
 /// The text of a reply; else what it is instead of a summary.

@@ -12,6 +12,8 @@ use ferrata::state::{Message, Role};
 pub use self::error::SummaryError;
 pub use self::structured::Summary;
 
+pub(crate) use self::condense::is_summary;
+
 use self::condense::Task;
 use self::plan::{Limits, Plan, plan};
 use self::structured::Form;
@@ -52,7 +54,7 @@ const DOCUMENT: &str = "Condense the document in the next message. Keep what it 
 /// | [`around`](Self::around): what requests take beside the messages | 0 |
 /// | [`trigger_percent`](Self::trigger_percent): folding begins above this share of the budget | 100 |
 /// | [`target_percent`](Self::target_percent): folding goes down to this share of the budget | 45 |
-/// | [`summary_percent`](Self::summary_percent): the summary has at most this share of the budget, and of half a chunk | 12 |
+/// | [`summary_percent`](Self::summary_percent): the summary has at most this share of the budget, and of half a chunk | 10 |
 /// | [`chunk`](Self::chunk): the text of one request | 6000 |
 /// | [`structured`](Self::structured): the summary is in parts, checked by a schema | plain text |
 ///
@@ -110,7 +112,7 @@ impl RollingSummary {
             around: 0,
             trigger_percent: 100,
             target_percent: 45,
-            summary_percent: 12,
+            summary_percent: 10,
             chunk: 6_000,
             structured: false,
         }
