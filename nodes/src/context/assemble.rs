@@ -1,6 +1,7 @@
 //! A conversation becomes a request.
 
 use std::borrow::Cow;
+use std::cell::Cell;
 
 use ferrata::state::{Message, Role};
 
@@ -24,6 +25,8 @@ pub(super) struct Assembly<'a> {
     newest: Option<Unit>,
     /// What was wrong with the last answer.
     feedback: Option<Message>,
+    /// The tokens of units that were counted, by their first places: even a look into a cache has to read the text.
+    counted: Vec<Cell<Option<usize>>>,
 }
 
 /// Something that must be sent as it is.
@@ -53,7 +56,8 @@ impl<'a> Assembly<'a> {
             return Err(ContextError::Nothing);
         }
         let feedback = plan.feedback.as_ref().map(|text| Message::user(format!("{FEEDBACK_MARKER}\n{text}")));
-        Ok(Self { plan, counter: &*plan.counter, messages, request, parts, newest, feedback })
+        let counted = vec![Cell::new(None); messages.len()];
+        Ok(Self { plan, counter: &*plan.counter, messages, request, parts, newest, feedback, counted })
     }
 
     pub(super) fn assemble(mut self) -> Result<Assembled, ContextError> {
@@ -114,10 +118,12 @@ impl<'a> Assembly<'a> {
     }
 
     fn tokens_of(&self, unit: &Unit) -> usize {
-        if unit.results.is_empty() {
-            return self.counter.count_message(&sendable(&self.messages[unit.first]));
+        if let Some(tokens) = self.counted[unit.first].get() {
+            return tokens;
         }
-        unit.sent(self.messages).iter().map(|message| self.counter.count_message(message)).sum()
+        let tokens = unit.sent(self.messages).iter().map(|message| self.counter.count_message(message)).sum();
+        self.counted[unit.first].set(Some(tokens));
+        tokens
     }
 
     /// What feedback, summary and recent messages may have.
