@@ -26,6 +26,7 @@ use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use ferrata::log::Source;
 use ferrata::state::{Message, Role};
 use ferrata::store::RedbStore;
 use ferrata::{Checkpoint, END, Graph, Outcome, Position, Retry, Runner, START, State, Thread};
@@ -92,7 +93,13 @@ fn graph(model: &Arc<dyn ChatModel>, budget: usize) -> Result<Graph<Chat>, ferra
     let summary = RollingSummary::new().budget(budget / 4 * 3).over(Chat::MESSAGES, Arc::clone(model)).retry(Retry::transient(3));
     let chat = ChatNode::new(Arc::clone(model)).instructions(INSTRUCTIONS).context(ContextPlan::new(budget));
     let chat = chat.over(Chat::MESSAGES).retry(Retry::transient(3));
-    Graph::new("chat").node("summary", summary).node("chat", chat).edge(START, "summary").edge("summary", "chat").edge("chat", END).build()
+    Graph::new("chat")
+        .node("summary", summary)
+        .node("chat", chat)
+        .edge(START, "summary")
+        .edge("summary", "chat")
+        .edge("chat", END)
+        .build()
 }
 
 #[tokio::main]
@@ -169,7 +176,7 @@ fn show(outcome: Result<Outcome<Chat>, ferrata::Error>) {
 /// The checkpoints after which a turn was complete, the oldest first.
 async fn turns(thread: &Thread<Chat>) -> Result<Vec<Checkpoint<Chat>>, ferrata::Error> {
     let mut turns = thread.history().await?;
-    turns.retain(|checkpoint| checkpoint.next.is_empty());
+    turns.retain(|checkpoint| checkpoint.source != Source::Input && checkpoint.next.is_empty());
     turns.sort_by_key(|checkpoint| checkpoint.position);
     Ok(turns)
 }

@@ -73,7 +73,9 @@ fn a_long_chat_stays_under_its_budget_and_forgets_nothing() {
 
     // What was summed up cost calls, and the log says how many.
     let log = log_of(&dir.path().join("chat.redb"), "chat");
-    let calls = |name: &str| log.iter().filter(|entry| matches!(&entry.record, Record::EffectDone(done) if &*done.effect.key == name)).count();
+    let calls = |name: &str| {
+        log.iter().filter(|entry| matches!(&entry.record, Record::EffectDone(done) if &*done.effect.key == name)).count()
+    };
     assert_eq!(calls("chat"), 42);
     assert!((3..30).contains(&calls("summary")), "{}", calls("summary"));
 }

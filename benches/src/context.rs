@@ -10,7 +10,8 @@ const MESSAGES: usize = 10_000;
 
 /// A message of some 100 tokens, no two the same.
 fn message(number: usize) -> Message {
-    let text = format!("Remark {number}: the Heron has no table for {} at this hour, and the Plover has one at {number}. ", number % 9);
+    let text =
+        format!("Remark {number}: the Heron has no table for {} at this hour, and the Plover has one at {number}. ", number % 9);
     let text = text.repeat(4);
     let message = if number.is_multiple_of(2) { Message::user(text) } else { Message::assistant(text) };
     message.with_id(format!("m{number}"))

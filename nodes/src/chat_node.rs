@@ -68,6 +68,27 @@ impl ChatNode {
 
     /// Sends what the plan makes of the conversation, and not all of it; a conversation that the plan cannot fit is a deterministic error, before anything is
     /// sent. What was wrong with the node's last answer ([`Context::feedback`]) is shown to the model.
+    ///
+    /// ```
+    /// use ferrata::state::Message;
+    /// use ferrata::store::MemoryStore;
+    /// use ferrata::{END, Graph, Runner, START, State};
+    /// use ferrata_nodes::{ChatNode, ContextPlan, Scripted, Tiktoken, TokenCounter};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+    /// struct Chat { #[state(messages)] messages: Vec<Message> }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+    /// let model = std::sync::Arc::new(Scripted::new([Ok("Forty-two.")]));
+    /// let chat = ChatNode::new(model.clone()).context(ContextPlan::new(200)).over(Chat::MESSAGES);
+    /// let graph = Graph::<Chat>::new("chat").node("chat", chat).edge(START, "chat").edge("chat", END).build()?;
+    /// let said = (0..100).map(|n| Message::user(format!("Remark {n}"))).collect::<Vec<_>>();
+    /// let state = Runner::new(graph, MemoryStore::new()).thread("t").run(Chat::update().messages(said)).await?.done().unwrap();
+    /// assert_eq!(state.messages.len(), 101);
+    /// assert!(Tiktoken::default().count_request(&model.requests()[0]) <= 200);
+    /// # Ok(()) }
+    /// ```
     pub fn context(mut self, plan: ContextPlan) -> Self {
         self.context = Some(plan);
         self

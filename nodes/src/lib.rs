@@ -2,9 +2,10 @@
 //!
 //! - [`ChatModel`] is what a model is to a node. [`OpenAi`] talks to any endpoint with OpenAI's chat API, [`Scripted`] answers from a
 //!   list in tests, and [`Extractive`] shortens text with no model, key, server or download.
-//! - [`TokenCounter`] counts tokens; [`Tiktoken`] does it with the vocabularies of OpenAI's models.
+//! - [`TokenCounter`] counts tokens; [`Tiktoken`] does it with the vocabularies of OpenAI's models, and [`TokenCache`] once for each message.
+//! - [`ContextPlan`] makes the request that a model sees: in layers, never over a budget, and valid for any conversation.
 //! - [`RollingSummary`] folds the oldest messages of a conversation into one summary, and condenses documents that are larger than what
-//!   a model takes at once.
+//!   a model takes at once. What is [`pinned()`] stays word for word, and [`Originals`] finds again what was folded.
 //!
 //! - [`ChatNode`], and [`RollingSummary::over`], are nodes made of these. [`call`] and [`condense`] do the same inside a node of one's own:
 //!   each model call is an effect, so that an answer that was recorded is not paid for again.

@@ -83,7 +83,10 @@ impl Originals {
                     Op::Set(Value::Array(items)) | Op::Append(Value::Array(items)) | Op::Overwrite(Value::Array(items)) => items,
                     _ => continue,
                 };
-                items.iter().filter_map(|item| serde_json::from_value(item.clone()).ok()).for_each(|message| originals.add(message));
+                items
+                    .iter()
+                    .filter_map(|item| serde_json::from_value(item.clone()).ok())
+                    .for_each(|message| originals.add(message));
             }
         }
         originals

@@ -6,9 +6,9 @@ use ferrata::state::{FieldRef, Message, Update};
 use ferrata::{Context, IntoNode, Node, State, View};
 
 use crate::call::{calls, summary_error};
+use crate::counted::TokenCache;
 use crate::model::ChatModel;
 use crate::summary::RollingSummary;
-use crate::counted::TokenCache;
 
 impl RollingSummary {
     /// A node that keeps that field of the state under the budget. A conversation that fits costs no call and no change.

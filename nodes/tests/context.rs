@@ -69,13 +69,18 @@ fn f29_calls_and_their_results() {
             let mut rest = messages.iter();
             let is_said = |message: &&Message| message.role != Role::System && message.role != Role::Tool;
             for message in sent.iter().filter(is_said) {
-                let is_it = |old: &Message| old.role == message.role && (old.content == message.content || message.content.ends_with("[…]"));
+                let is_it = |old: &Message| {
+                    old.role == message.role && (old.content == message.content || message.content.ends_with("[…]"))
+                };
                 assert!(rest.any(is_it), "{start}..{end} in {budget}: {message:?} is out of order");
             }
         }
         let whole = assemble(&ContextPlan::new(10_000), messages);
         if let Ok(whole) = whole {
-            assert_eq!(whole.unanswered.len(), sent(&whole, 10_000).iter().filter(|m| m.content.contains("never answered")).count());
+            assert_eq!(
+                whole.unanswered.len(),
+                sent(&whole, 10_000).iter().filter(|m| m.content.contains("never answered")).count()
+            );
             assert_eq!(whole.left_out, 0);
         }
     }
@@ -85,7 +90,8 @@ fn f29_calls_and_their_results() {
 
 #[test]
 fn a_call_that_was_never_answered_says_so_and_a_stray_result_goes() {
-    let messages = [Message::user("Book."), calls(&["a", "b"], "{}"), result("b", "yes"), result("x", "stray"), Message::user("And?")];
+    let messages =
+        [Message::user("Book."), calls(&["a", "b"], "{}"), result("b", "yes"), result("x", "stray"), Message::user("And?")];
     let context = assemble(&ContextPlan::new(1_000), &messages).unwrap();
     let sent = sent(&context, 1_000);
     assert_eq!(sent.len(), 5);
@@ -239,16 +245,20 @@ fn windows_and_importance_need_no_model() {
     let mut messages = vec![Message::system("You book tables."), Message::user("Book.")];
     for turn in 0..50 {
         let id = format!("c{turn}");
-        messages.extend([Message::user(format!("Turn {turn}?")), calls(&[&id], "{}"), result(&id, filler(16)), Message::assistant("No.")]);
+        messages.extend([
+            Message::user(format!("Turn {turn}?")),
+            calls(&[&id], "{}"),
+            result(&id, filler(16)),
+            Message::assistant("No."),
+        ]);
     }
     let context = assemble(&ContextPlan::new(10_000).recent(Recent::last(6)), &messages).unwrap();
     let shown = sent(&context, 10_000);
     assert!(shown.len() <= 2 + 1 + 1 + 6 + 1, "{}", shown.len());
 
     messages[4 + 2].content = "IMPORTANT".to_owned();
-    let plan = ContextPlan::new(800).recent(Recent::important(|message, age| {
-        if message.content == "IMPORTANT" { 10.0 } else { age }
-    }));
+    let plan =
+        ContextPlan::new(800).recent(Recent::important(|message, age| if message.content == "IMPORTANT" { 10.0 } else { age }));
     let context = assemble(&plan, &messages).unwrap();
     let shown = sent(&context, 800);
     assert!(shown.iter().any(|message| message.content == "IMPORTANT"));

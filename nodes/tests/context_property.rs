@@ -13,7 +13,8 @@ mod support {
 
 use ferrata::state::{Message, Role, ToolCall};
 use ferrata_nodes::{
-    ChatRequest, ContextError, ContextPlan, Layer, PINNED_ID, Recent, SUMMARY_ID, SUMMARY_MARKER, Tiktoken, TokenCounter, ToolSpec,
+    ChatRequest, ContextError, ContextPlan, Layer, PINNED_ID, Recent, SUMMARY_ID, SUMMARY_MARKER, Tiktoken, TokenCounter,
+    ToolSpec,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -157,7 +158,7 @@ fn check(plan: &ContextPlan, budget: usize, messages: &[Message], request: &Chat
 fn any_conversation_fits_or_is_refused() {
     let cases = std::env::var("PROPTEST_CASES").map_or(2_000, |cases| cases.parse().unwrap());
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() });
-    
+
     let count = std::cell::Cell::new(0_u32);
     let result = runner.run(&(plan(), conversation(), request()), |(plan, messages, request)| {
         // A share of all is the budget.

@@ -99,7 +99,8 @@ async fn what_is_sent_to_the_summariser_grows_with_what_is_written() {
 #[tokio::test]
 async fn f30_summariser_fails() {
     let busy = || Err(ModelError::new(ModelErrorClass::Server, "busy").with_status(503));
-    let texts = ["", "Error: timeout", r#"{"verified": "no list"}"#, r#"{"verified": "no list"}"#].map(|text| Ok(ChatReply::new(text)));
+    let texts =
+        ["", "Error: timeout", r#"{"verified": "no list"}"#, r#"{"verified": "no list"}"#].map(|text| Ok(ChatReply::new(text)));
     let good = r#"Here you are: ```json
         {"verified": ["The Heron is full (its page)."], "doubtful": [], "decisions": [], "open": []}
         ```"#;
@@ -172,9 +173,15 @@ async fn what_is_folded_can_be_found_again() {
         let said = after.messages.last().map_or("", |message| message.content.as_str());
         if said == "Perhaps." { Err("say an hour") } else { Ok(()) }
     };
-    let summary = RollingSummary::new().budget(500).over(Chat::MESSAGES, Scripted::answering(|_| Ok(ChatReply::new("They talked."))));
-    let chat = ChatNode::new(Arc::clone(&model)).instructions("You book tables.").context(ContextPlan::new(700)).over(Chat::MESSAGES).verify(rule);
-    let graph = Graph::<Chat>::new("chat").node("summary", summary).node("chat", chat).edge(START, "summary").edge("summary", "chat");
+    let summary =
+        RollingSummary::new().budget(500).over(Chat::MESSAGES, Scripted::answering(|_| Ok(ChatReply::new("They talked."))));
+    let chat = ChatNode::new(Arc::clone(&model))
+        .instructions("You book tables.")
+        .context(ContextPlan::new(700))
+        .over(Chat::MESSAGES)
+        .verify(rule);
+    let graph =
+        Graph::<Chat>::new("chat").node("summary", summary).node("chat", chat).edge(START, "summary").edge("summary", "chat");
     let runner = Runner::new(graph.edge("chat", END).build().unwrap(), MemoryStore::new());
     let thread = runner.thread("t");
     let fact = pinned(Message::user("I am allergic to peanuts."));

@@ -23,6 +23,12 @@ use crate::tokens::TokenCounter;
 pub const FEEDBACK_MARKER: &str = "[A note of the program, not of the user: the last answer was not accepted.]";
 
 /// A part of what a model sees.
+///
+/// ```
+/// use ferrata_nodes::{ContextPlan, Layer};
+/// let plan = ContextPlan::new(1_000);
+/// assert_eq!((plan.share_of(Layer::Summary), plan.share_of(Layer::Recent)), (200, 350));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Layer {
@@ -150,6 +156,17 @@ impl ContextPlan {
 }
 
 /// A request that fits, and what became of the conversation in it.
+///
+/// ```
+/// use ferrata::state::{Message, ToolCall};
+/// use ferrata_nodes::{ChatRequest, ContextPlan, Layer};
+///
+/// let call = ToolCall { id: "c1".into(), name: "search".into(), arguments: "{}".into() };
+/// let messages = [Message::user("Book."), Message { tool_calls: vec![call], ..Message::assistant("") }, Message::user(""), Message::user("And?")];
+/// let context = ContextPlan::new(1_000).assemble(&messages, ChatRequest::new([])).unwrap();
+/// assert_eq!((context.unanswered, context.unfit, context.left_out), (vec!["c1".to_owned()], vec![2], 0));
+/// assert_eq!(context.layers[Layer::Task as usize], (Layer::Task, 5 + 6 + 1));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Assembled {

@@ -92,7 +92,9 @@ impl Task<'_> {
                 Ok(text) => return Ok(text),
                 Err(wrong) => {
                     what = NO_FIT;
-                    let again = format!("That is not what was asked for: {wrong}. Answer with JSON that fits the schema, and nothing else.");
+                    let again = format!(
+                        "That is not what was asked for: {wrong}. Answer with JSON that fits the schema, and nothing else."
+                    );
                     let said = cut_to_fit(&reply.content, self.tokens_max, self.counter);
                     request = request.message(Message::assistant(said)).message(Message::user(again));
                 }

@@ -274,7 +274,11 @@ impl RollingSummary {
     }
 
     fn nothing_gained(&self, tokens: usize) -> Option<Vec<Message>> {
-        tracing::warn!(tokens, budget = self.budget, "what must stay is near the trigger: folding would gain nothing, and no model was asked");
+        tracing::warn!(
+            tokens,
+            budget = self.budget,
+            "what must stay is near the trigger: folding would gain nothing, and no model was asked"
+        );
         None
     }
 

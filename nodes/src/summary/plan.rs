@@ -47,9 +47,8 @@ pub(super) fn plan(messages: &[Message], counts: &[usize], limits: Limits) -> Re
     let summary = (0..messages.len()).find(is_summary);
     let task = messages.iter().position(|message| message.role == Role::User);
     let last_user = messages.iter().rposition(|message| message.role == Role::User).filter(|at| Some(*at) != task);
-    let is_fixed = |at: &usize| {
-        Some(*at) == task || is_pinned(&messages[*at]) || messages[*at].role == Role::System && !is_summary(at)
-    };
+    let is_fixed =
+        |at: &usize| Some(*at) == task || is_pinned(&messages[*at]) || messages[*at].role == Role::System && !is_summary(at);
 
     let fixed: Vec<usize> = (0..messages.len()).filter(is_fixed).collect();
     let tokens = |places: &[usize]| places.iter().map(|&at| counts[at]).sum::<usize>();
