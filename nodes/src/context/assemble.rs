@@ -64,13 +64,12 @@ impl<'a> Assembly<'a> {
         let fixed = self.fixed();
         let taken: usize = fixed.iter().map(|part| part.tokens).sum();
         let Some(room) = self.plan.budget.checked_sub(taken) else { return Err(self.too_large(taken, &fixed)) };
-        let mut given = self.divided(room);
-        if given.is_none() && self.newest.as_ref().is_some_and(|unit| unit.results.is_empty()) {
+        let mut chosen = self.divided(room).and_then(|given| self.chosen(given));
+        if chosen.is_none() && self.newest.as_ref().is_some_and(|unit| unit.results.is_empty()) {
             // Without calls it is no more than the most recent message.
             self.parts.units.extend(self.newest.take());
-            given = self.divided(room);
+            chosen = self.divided(room).and_then(|given| self.chosen(given));
         }
-        let chosen = given.and_then(|given| self.chosen(given));
         let Some(chosen) = chosen else {
             let tokens = fit::least(&self.feedback_messages(), self.counter);
             let what = "the newest calls, with their results cut to a few words";

@@ -4,7 +4,8 @@ use std::borrow::Cow;
 
 use ferrata::state::Message;
 
-use crate::cut::cut_to;
+use super::pairs::is_blank;
+use crate::cut::{CUT_MARK, cut_to};
 use crate::tokens::TokenCounter;
 
 /// Tokens of a text that is cut, at least: a few words and the mark.
@@ -45,7 +46,7 @@ pub(super) fn least(messages: &[Cow<'_, Message>], counter: &dyn TokenCounter) -
 }
 
 /// The messages with their texts cut, the longest most, until they have at most so many tokens together, and which ones were cut. `None` if their calls and
-/// frames are too large.
+/// frames are too large, or nothing would be left of a text.
 pub(super) fn cut<'m>(
     messages: &[Cow<'m, Message>],
     tokens_max: usize,
@@ -62,16 +63,23 @@ pub(super) fn cut<'m>(
                     return message.clone();
                 }
                 places.push(at);
-                Cow::Owned(Message { content: cut_to(&message.content, most, counter), ..Message::clone(message) })
+                Cow::Owned(Message { content: cut_text(&message.content, most, counter), ..Message::clone(message) })
             })
             .collect();
         // Tokens of a message's parts need not add up to its own.
         let tokens: usize = fitted.iter().map(|message| counter.count_message(message)).sum();
         if tokens <= tokens_max {
-            return Some((fitted, places));
+            return Some((fitted, places)).filter(|(fitted, _)| !fitted.iter().any(|message| is_blank(message)));
         }
         room = room.checked_sub(tokens - tokens_max)?;
     }
+}
+
+/// The beginning of a text, and at least the mark.
+fn cut_text(text: &str, tokens_max: usize, counter: &dyn TokenCounter) -> String {
+    let cut = cut_to(text.trim_start(), tokens_max, counter);
+    let needs_mark = cut.trim().is_empty() && counter.count(CUT_MARK) <= tokens_max;
+    if needs_mark { CUT_MARK.to_owned() } else { cut }
 }
 
 fn frame(message: &Message, counter: &dyn TokenCounter) -> usize {
@@ -105,6 +113,15 @@ mod tests {
         assert_eq!(divide(25, [demand(30, 20, 30), demand(90, 0, 30)]), Some([25, 0]));
         assert_eq!(divide(15, [demand(30, 20, 30), demand(90, 0, 30)]), None);
         assert_eq!(divide(15, [demand(30, 10, 5)]), Some([15]));
+    }
+
+    #[test]
+    fn something_is_left_of_a_text_that_is_cut() {
+        let counter = crate::Tiktoken::default();
+        let message = Message::assistant(" \n".repeat(200) + "The agent saved a checkpoint after every node.");
+        let (cut, places) = cut(&[Cow::Borrowed(&message)], 12, &counter).unwrap();
+        assert_eq!((cut[0].content.as_str(), places), ("The agent saved a checkpoint after every […]", vec![0]));
+        assert_eq!(cut_text("𓀀𓀁", 2, &counter), CUT_MARK);
     }
 
     #[test]
