@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ferrata::state::Message;
 
+use crate::model::{AnswerSchema, ToolSpec};
 use crate::tokens::{Tiktoken, TokenCounter};
 
 /// How many messages a cache knows at least.
@@ -110,6 +111,10 @@ impl TokenCounter for TokenCache {
         let tokens = self.counter.count_message(message);
         self.known().put(key, tokens);
         tokens
+    }
+
+    fn count_around(&self, tools: &[ToolSpec], schema: Option<&AnswerSchema>) -> usize {
+        self.counter.count_around(tools, schema)
     }
 
     fn truncate<'t>(&self, text: &'t str, tokens_max: usize) -> &'t str {

@@ -163,7 +163,7 @@ impl<'a> Assembly<'a> {
             }
             if is_whole { Some(message) } else { shortened(&message, summary, self.counter) }
         });
-        let order = self.plan.recent.order(self.messages, &self.parts.units);
+        let order = self.plan.recent.order(self.messages, &self.parts.units, newest.len() - usize::from(self.feedback.is_some()));
         let tokens_of = |unit: &Unit| self.tokens_of(unit);
         let (mut units, _) = order.taken(&self.parts.units, recent, &tokens_of);
         let mut note = None;

@@ -47,7 +47,7 @@ impl Recent {
         Self(Kind::Newest)
     }
 
-    /// A window: the newest ones that fit, and no more than so many.
+    /// A window: the newest ones that fit, and no more than so many, with what came last. That is shown even if its calls have more results.
     #[must_use]
     pub fn last(messages: usize) -> Self {
         Self(Kind::Last(messages))
@@ -80,12 +80,12 @@ impl Recent {
         })
     }
 
-    /// The units in the order in which they are taken, each with whether the ones behind it may still be taken when it does not fit.
-    pub(super) fn order(&self, messages: &[Message], units: &[Unit]) -> Order {
+    /// The order in which units are taken, where so many messages are shown already.
+    pub(super) fn order(&self, messages: &[Message], units: &[Unit], shown: usize) -> Order {
         let newest: Vec<usize> = (0..units.len()).rev().collect();
         match &self.0 {
             Kind::Newest => Order { units: newest, messages_max: usize::MAX, has_gaps: false },
-            Kind::Last(most) => Order { units: newest, messages_max: *most, has_gaps: false },
+            Kind::Last(most) => Order { units: newest, messages_max: most.saturating_sub(shown), has_gaps: false },
             Kind::Important(score) => {
                 let age = |at: usize| at as f64 / (messages.len().max(2) - 1) as f64;
                 let of = |at: usize| score(&messages[at], age(at));
