@@ -13,8 +13,8 @@ mod support {
 
 use ferrata::state::{Message, Role, ToolCall};
 use ferrata_nodes::{
-    ChatRequest, ContextError, ContextPlan, Layer, PINNED_ID, Recent, SUMMARY_ID, SUMMARY_MARKER, Tiktoken, TokenCounter,
-    ToolSpec,
+    Assembled, ChatRequest, ContextError, ContextPlan, Layer, PINNED_ID, Recent, SUMMARY_ID, SUMMARY_MARKER, Tiktoken,
+    TokenCounter, ToolSpec,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -87,10 +87,19 @@ fn request() -> impl Strategy<Value = ChatRequest> {
     })
 }
 
-fn plan() -> impl Strategy<Value = ContextPlan> {
+#[derive(Clone, Debug)]
+struct Plan {
+    plan: ContextPlan,
+    budget: usize,
+    feedback: Option<String>,
+    is_window: bool,
+}
+
+fn plan() -> impl Strategy<Value = Plan> {
     let budget = prop_oneof![1 => 0..60_usize, 3 => 60..400_usize, 3 => 400..3_000_usize, 1 => 3_000..40_000_usize];
     let shares = (0..=100_usize, 0..=100_usize, 0..=100_usize);
     (budget, 0..4_u8, 0..6_usize, shares, prop::option::of(text())).prop_map(|(budget, recent, last, shares, feedback)| {
+        let is_window = recent == 0;
         let recent = match recent {
             0 => Recent::last(last),
             1 => Recent::by_role_and_age(),
@@ -98,7 +107,8 @@ fn plan() -> impl Strategy<Value = ContextPlan> {
         };
         let plan = ContextPlan::new(budget).recent(recent);
         let plan = plan.share(Layer::Summary, shares.0).share(Layer::Recent, shares.1).share(Layer::Feedback, shares.2);
-        feedback.into_iter().fold(plan, ContextPlan::feedback)
+        let plan = feedback.iter().fold(plan, |plan, text| plan.feedback(text));
+        Plan { plan, budget, feedback, is_window }
     })
 }
 
@@ -121,9 +131,29 @@ fn check_verbatim(messages: &[Message], sent: &[Message]) -> Result<(), String> 
     Ok(())
 }
 
-fn check(plan: &ContextPlan, budget: usize, messages: &[Message], request: &ChatRequest) -> Result<bool, String> {
+/// More tokens than all of it together can have, with a result for each call.
+fn all_of_it(plan: &Plan, messages: &[Message], request: &ChatRequest) -> usize {
     let counter = Tiktoken::default();
-    match plan.assemble(messages, request.clone()) {
+    let of = |message: &Message| counter.count_message(message) + 40 * message.tool_calls.len();
+    let feedback = plan.feedback.as_ref().map_or(0, |text| counter.count(text) + 40);
+    counter.count_request(request) + messages.iter().map(of).sum::<usize>() + feedback
+}
+
+/// Every message is shown, left out, or fit for no request, and the context says which.
+fn check_numbers(plan: &Plan, messages: &[Message], context: &Assembled) -> Result<(), String> {
+    let is_said = |message: &&Message| message.role != Role::System;
+    let unfit = context.unfit.iter().map(|&at| &messages[at]).filter(is_said).count();
+    let should = messages.iter().filter(is_said).count() - unfit - context.left_out
+        + context.unanswered.len()
+        + usize::from(plan.feedback.is_some());
+    let sent = context.request.messages.iter().filter(is_said).count();
+    if sent == should { Ok(()) } else { Err(format!("{sent} messages are shown, and {should} should be")) }
+}
+
+fn check(plan: &Plan, messages: &[Message], request: &ChatRequest) -> Result<bool, String> {
+    let (counter, budget) = (Tiktoken::default(), plan.budget);
+    let is_enough = all_of_it(plan, messages, request) <= budget;
+    match plan.plan.assemble(messages, request.clone()) {
         Ok(context) => {
             let tokens = counter.count_request(&context.request);
             if tokens != context.tokens || tokens > budget {
@@ -135,14 +165,18 @@ fn check(plan: &ContextPlan, budget: usize, messages: &[Message], request: &Chat
             }
             check_valid(&context.request)?;
             check_verbatim(messages, &context.request.messages)?;
+            check_numbers(plan, messages, &context)?;
             if context.request.tools != request.tools || context.request.schema != request.schema {
                 return Err("the tools are others".to_owned());
+            }
+            if is_enough && (!context.cut.is_empty() || context.left_out > 0 && !plan.is_window) {
+                return Err(format!("{} left out and {:?} cut with room for all", context.left_out, context.cut));
             }
             Ok(true)
         }
         Err(ContextError::TooLarge { what, tokens, over, budget: said, .. }) => {
-            if what.is_empty() || over == 0 || said != budget || tokens == 0 {
-                return Err(format!("an error that says little: {what}, {tokens}, {over}, {said}"));
+            if is_enough || what.is_empty() || over == 0 || said != budget || tokens == 0 {
+                return Err(format!("an error without a reason: {what}, {tokens}, {over}, {said}"));
             }
             Ok(false)
         }
@@ -158,12 +192,9 @@ fn check(plan: &ContextPlan, budget: usize, messages: &[Message], request: &Chat
 fn any_conversation_fits_or_is_refused() {
     let cases = std::env::var("PROPTEST_CASES").map_or(2_000, |cases| cases.parse().unwrap());
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() });
-
     let count = std::cell::Cell::new(0_u32);
     let result = runner.run(&(plan(), conversation(), request()), |(plan, messages, request)| {
-        // A share of all is the budget.
-        let budget = plan.clone().share(Layer::Task, 100).share_of(Layer::Task);
-        let fits = check(&plan, budget, &messages, &request).map_err(TestCaseError::fail)?;
+        let fits = check(&plan, &messages, &request).map_err(TestCaseError::fail)?;
         count.set(count.get() + u32::from(fits));
         Ok(())
     });
