@@ -154,6 +154,17 @@ fn f32_one_message_larger_than_the_budget() {
     assert_eq!((context.left_out, shown[0].content.as_str()), (2, "[2 earlier messages are not shown here.]"));
 }
 
+/// Tools that leave no room for any message are too large; it is not that there is nothing to say.
+#[test]
+fn tools_that_leave_no_room_are_named() {
+    let tool = ToolSpec { name: "search".to_owned(), description: filler(336), arguments: serde_json::json!({"type": "object"}) };
+    let request = ChatRequest::new([]).tools([tool]);
+    let around = Tiktoken::default().count_request(&request);
+    let error = ContextPlan::new(around + 5).assemble(&[Message::assistant(filler(16))], request).unwrap_err();
+    assert!(error.to_string().contains("the tools and the schema"), "{error}");
+    assert_eq!(assemble(&ContextPlan::new(100), &[Message::user(" "), result("x", "stray")]), Err(ContextError::Nothing));
+}
+
 /// F33: 900 of 1,000 are fixed and the threshold is 0.65. No call can gain anything, so none is made, and what is over the budget is refused with a reason.
 #[tokio::test]
 async fn f33_budget_too_tight() {

@@ -182,7 +182,7 @@ fn check(plan: &Plan, messages: &[Message], request: &ChatRequest) -> Result<boo
         }
         Err(ContextError::Nothing) => {
             let could = |message: &Message| message.role != Role::Tool && !message.content.trim().is_empty();
-            if messages.iter().any(could) && budget > 100 { Err("there was something to send".to_owned()) } else { Ok(false) }
+            if messages.iter().any(could) { Err("there was something to send".to_owned()) } else { Ok(false) }
         }
         Err(other) => Err(other.to_string()),
     }

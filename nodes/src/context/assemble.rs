@@ -208,11 +208,18 @@ impl<'a> Assembly<'a> {
         let unanswered = shown.into_iter().chain(&self.newest).flat_map(|unit| unit.unanswered(self.messages));
         let unanswered = unanswered.map(Cow::into_owned).collect();
         let (unfit, cut) = (self.parts.unfit.clone(), chosen.cut.clone());
-        let request = self.request_of(chosen);
-        if request.messages.is_empty() {
-            return Err(ContextError::Nothing);
+        if !self.shows_something(&chosen) {
+            // Not a message fits beside the tools. With what there is of room, it would still be a request of nothing.
+            return Err(self.too_large(self.plan.budget + 1, fixed));
         }
+        let request = self.request_of(chosen);
         Ok(Assembled { request, tokens, layers, left_out, cut, unfit, unanswered })
+    }
+
+    fn shows_something(&self, chosen: &Chosen<'_>) -> bool {
+        let is_fixed = !self.parts.system.is_empty() || self.parts.verbatim().next().is_some();
+        let is_chosen = chosen.summary.is_some() || !chosen.units.is_empty() || !chosen.newest.is_empty();
+        is_fixed || is_chosen || !self.request.messages.is_empty()
     }
 
     fn request_of(mut self, chosen: Chosen<'a>) -> ChatRequest {
