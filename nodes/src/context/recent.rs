@@ -26,7 +26,7 @@ type Score = dyn Fn(&Message, f64) -> f64 + Send + Sync;
 ///
 /// let sevens = Recent::important(|message, age| f64::from(message.content.contains('7')) + age);
 /// let context = ContextPlan::new(100).recent(sevens).assemble(&messages, ChatRequest::new([])).unwrap();
-/// assert!(context.request.messages.iter().any(|message| message.content == "Remark 71"));
+/// assert!(context.request.messages.iter().any(|message| message.content == "Remark 77"));
 /// assert!(!context.request.messages.iter().any(|message| message.content == "Remark 98"));
 /// ```
 #[derive(Clone, Default)]
