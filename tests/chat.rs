@@ -51,7 +51,7 @@ fn a_chat_that_is_killed_goes_on() {
         } else {
             process.kill();
             // It may not have been heard: then it is said again, so that every round has two.
-            if !says(&dir, &["/recall Cut"]).contains(&format!("User: Cut off {round}")) {
+            if !says(&dir, &["/history"]).contains(&format!(": Cut off {round}")) {
                 says(&dir, &[&format!("Cut off {round}")]);
             }
         }
