@@ -74,7 +74,8 @@ pub async fn ask_for<T: DeserializeOwned + JsonSchema>(
     Err(NodeError::new(format!("no answer of \"{}\" fits: {wrong}", model.name())).violation())
 }
 
-fn read<T: DeserializeOwned>(text: &str, validator: &jsonschema::Validator) -> Result<T, String> {
+/// The value in an answer; else what is wrong with it.
+pub(crate) fn read<T: DeserializeOwned>(text: &str, validator: &jsonschema::Validator) -> Result<T, String> {
     let value = json_in(text)?;
     if let Some(wrong) = misfit(validator, &value) {
         return Err(wrong);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::ModelError;
 use crate::model::{ChatModel, ChatReply, ChatRequest, Delta, Usage};
-use crate::summary::{RollingSummary, SummaryError};
+use crate::summary::{RollingSummary, SummaryError, is_summary};
 use crate::tokens::{Tiktoken, TokenCounter};
 
 /// Calls the model once, as a repeatable effect of the node: when the node runs again, the recorded answer comes back, and in a later round of
@@ -24,6 +24,23 @@ use crate::tokens::{Tiktoken, TokenCounter};
 pub async fn call(ctx: &Context, model: &dyn ChatModel, request: &ChatRequest) -> Result<ChatReply, NodeError> {
     let send = |_key: String| async { known(model.chat(request).await, model, request) };
     ctx.effect("chat", send).repeatable().arguments(request).tokens(tokens).await
+}
+
+/// As [`call`] under another name in the log, and an answer that is no summary fails: recorded, it would come back for ever.
+async fn call_for_summary(
+    name: &str,
+    ctx: &Context,
+    model: &dyn ChatModel,
+    request: &ChatRequest,
+) -> Result<ChatReply, NodeError> {
+    let send = |_key: String| async {
+        let reply = known(model.chat(request).await, model, request)?;
+        match is_summary(request, &reply) {
+            Ok(()) => Ok(reply),
+            Err(what) => Err(NodeError::new(format!("the model answered with {what} instead of a summary")).deterministic()),
+        }
+    };
+    ctx.effect(name, send).repeatable().arguments(request).tokens(tokens).await
 }
 
 /// As [`call`], and tells whoever watches the run of the answer as it comes: as [`ChatDelta`]s, by [`Context::emit`]. Nothing of that is recorded; an answer that
@@ -106,18 +123,22 @@ pub async fn condense(
     text: &str,
     tokens_max: usize,
 ) -> Result<String, NodeError> {
-    let result = summary.condense_document(text, tokens_max, &Tiktoken::default(), calls(ctx, model)).await;
+    let result = summary.condense_document(text, tokens_max, &Tiktoken::default(), calls("chat", ctx, model)).await;
     result.map_err(summary_error)
 }
 
 type Calling = std::pin::Pin<Box<dyn Future<Output = Result<ChatReply, NodeError>> + Send>>;
 
-/// The model's calls as what a summary wants.
-pub(crate) fn calls(ctx: &Context, model: &Arc<dyn ChatModel>) -> impl FnMut(ChatRequest) -> Calling + Send + use<> {
+/// The model's calls as what a summary wants, under that name in the log.
+pub(crate) fn calls(
+    name: &'static str,
+    ctx: &Context,
+    model: &Arc<dyn ChatModel>,
+) -> impl FnMut(ChatRequest) -> Calling + Send + use<> {
     let (ctx, model) = (ctx.clone(), Arc::clone(model));
     move |request| {
         let (ctx, model) = (ctx.clone(), Arc::clone(&model));
-        Box::pin(async move { call(&ctx, &*model, &request).await })
+        Box::pin(async move { call_for_summary(name, &ctx, &*model, &request).await })
     }
 }
 

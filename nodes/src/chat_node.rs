@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use ferrata::state::{FieldRef, Message, Update};
-use ferrata::{Context, IntoNode, Node, State, View};
+use ferrata::{Context, IntoNode, Node, NodeError, State, View};
 
 use crate::call::{call, call_streamed};
+use crate::context::ContextPlan;
 use crate::model::{ChatModel, ChatRequest, ToolSpec};
 use crate::tools::settled;
 
@@ -43,12 +44,14 @@ pub struct ChatNode {
     tools: Vec<ToolSpec>,
     output_tokens_max: Option<u32>,
     streams: bool,
+    context: Option<ContextPlan>,
 }
 
 impl ChatNode {
     /// A node that asks this model.
     pub fn new(model: impl ChatModel + 'static) -> Self {
-        Self { model: Arc::new(model), instructions: None, tools: Vec::new(), output_tokens_max: None, streams: false }
+        let (instructions, tools, output_tokens_max) = (None, Vec::new(), None);
+        Self { model: Arc::new(model), instructions, tools, output_tokens_max, streams: false, context: None }
     }
 
     /// A system message that goes before the conversation and is not part of it.
@@ -75,13 +78,41 @@ impl ChatNode {
         self
     }
 
+    /// Sends what the plan makes of the conversation, and not all of it; a conversation that the plan cannot fit is a deterministic error, before anything is
+    /// sent. What was wrong with the node's last answer ([`Context::feedback`]) is shown to the model.
+    ///
+    /// ```
+    /// use ferrata::state::Message;
+    /// use ferrata::store::MemoryStore;
+    /// use ferrata::{END, Graph, Runner, START, State};
+    /// use ferrata_nodes::{ChatNode, ContextPlan, Scripted, Tiktoken, TokenCounter};
+    /// use serde::{Deserialize, Serialize};
+    ///
+    /// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
+    /// struct Chat { #[state(messages)] messages: Vec<Message> }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
+    /// let model = std::sync::Arc::new(Scripted::new([Ok("Forty-two.")]));
+    /// let chat = ChatNode::new(model.clone()).context(ContextPlan::new(200)).over(Chat::MESSAGES);
+    /// let graph = Graph::<Chat>::new("chat").node("chat", chat).edge(START, "chat").edge("chat", END).build()?;
+    /// let said = (0..100).map(|n| Message::user(format!("Remark {n}"))).collect::<Vec<_>>();
+    /// let state = Runner::new(graph, MemoryStore::new()).thread("t").run(Chat::update().messages(said)).await?.done().unwrap();
+    /// assert_eq!(state.messages.len(), 101);
+    /// assert!(Tiktoken::default().count_request(&model.requests()[0]) <= 200);
+    /// # Ok(()) }
+    /// ```
+    pub fn context(mut self, plan: ContextPlan) -> Self {
+        self.context = Some(plan);
+        self
+    }
+
     /// The node, over that field of the state.
     pub fn over<S: State>(self, field: FieldRef<S, Vec<Message>>) -> Node<S> {
         let node = move |state: View<S>, ctx: Context| {
             let this = self.clone();
             async move {
                 let settled = settled(field.get(&state));
-                let request = this.request(settled.as_ref().unwrap_or_else(|| field.get(&state)));
+                let request = this.request(settled.as_ref().unwrap_or_else(|| field.get(&state)), &ctx)?;
                 let reply = if this.streams {
                     call_streamed(&ctx, &*this.model, &request).await?
                 } else {
@@ -97,9 +128,15 @@ impl ChatNode {
         node.into_node()
     }
 
-    fn request(&self, messages: &[Message]) -> ChatRequest {
-        let instructions = self.instructions.as_ref().map(Message::system);
-        let request = ChatRequest::new(instructions.into_iter().chain(messages.iter().cloned())).tools(self.tools.clone());
-        self.output_tokens_max.into_iter().fold(request, ChatRequest::output_tokens_max)
+    fn request(&self, messages: &[Message], ctx: &Context) -> Result<ChatRequest, NodeError> {
+        let request = ChatRequest::new(self.instructions.as_ref().map(Message::system)).tools(self.tools.clone());
+        let mut request = self.output_tokens_max.into_iter().fold(request, ChatRequest::output_tokens_max);
+        let Some(plan) = &self.context else {
+            request.messages.extend_from_slice(messages);
+            return Ok(request);
+        };
+        let plan = ctx.feedback().into_iter().fold(plan.clone(), |plan, wrong| plan.feedback(wrong.to_string()));
+        let context = plan.assemble(messages, request).map_err(|error| NodeError::from(error).deterministic())?;
+        Ok(context.request)
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! - [`ChatModel`] is what a model is to a node. [`OpenAi`] talks to any endpoint with OpenAI's chat API, [`Scripted`] answers from a
 //!   list in tests, and [`Extractive`] shortens text with no model, key, server or download.
-//! - [`TokenCounter`] counts tokens; [`Tiktoken`] does it with the vocabularies of OpenAI's models.
+//! - [`TokenCounter`] counts tokens; [`Tiktoken`] does it with the vocabularies of OpenAI's models, and [`TokenCache`] once for each message.
+//! - [`ContextPlan`] makes the request that a model sees: in layers, never over a budget, and valid for any conversation.
 //! - [`RollingSummary`] folds the oldest messages of a conversation into one summary, and condenses documents that are larger than what
-//!   a model takes at once.
+//!   a model takes at once. What is [`pinned()`] stays word for word, and [`Originals`] finds again what was folded.
 //!
 //! - [`ChatNode`], and [`RollingSummary::over`], are nodes made of these. [`call`] and [`condense`] do the same inside a node of one's own:
 //!   each model call is an effect, so that an answer that was recorded is not paid for again.
@@ -56,6 +57,8 @@ mod ask_for;
 mod cached;
 mod call;
 mod chat_node;
+mod context;
+mod counted;
 mod cut;
 mod error;
 mod extractive;
@@ -64,7 +67,9 @@ mod fits;
 mod mcp;
 mod model;
 mod openai;
+mod pinned;
 mod prices;
+mod recall;
 mod recorded;
 mod router;
 mod scripted;
@@ -77,16 +82,20 @@ pub use ask_for::ask_for;
 pub use cached::Cached;
 pub use call::{ChatDelta, call, call_streamed, condense};
 pub use chat_node::ChatNode;
+pub use context::{Assembled, ContextError, ContextPlan, FEEDBACK_MARKER, Layer, Recent};
+pub use counted::{Tally, TokenCache};
 pub use error::{ModelError, ModelErrorClass};
 pub use extractive::Extractive;
 #[cfg(feature = "mcp")]
 pub use mcp::{McpClient, McpError, McpServer};
 pub use model::{AnswerSchema, ChatFuture, ChatModel, ChatReply, ChatRequest, Delta, Finish, Purpose, Tell, ToolSpec, Usage};
 pub use openai::{OpenAi, SettingsError};
+pub use pinned::{PINNED_ID, is_pinned, pinned};
 pub use prices::{ModelCost, Price, Prices};
+pub use recall::{Found, Originals, Similarity, SimilarityFuture};
 pub use recorded::{Recording, Replay};
 pub use router::{Fallbacks, Router, Tier};
 pub use scripted::Scripted;
-pub use summary::{RollingSummary, SUMMARY_ID, SUMMARY_MARKER, SummaryError};
+pub use summary::{RollingSummary, SUMMARY_ID, SUMMARY_MARKER, Summary, SummaryError};
 pub use tokens::{Tiktoken, TokenCounter};
 pub use tools::{Risk, Tool, ToolContext, ToolsError, ToolsNode};

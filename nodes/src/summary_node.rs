@@ -6,14 +6,15 @@ use ferrata::state::{FieldRef, Message, Update};
 use ferrata::{Context, IntoNode, Node, State, View};
 
 use crate::call::{calls, summary_error};
+use crate::counted::TokenCache;
 use crate::model::ChatModel;
 use crate::summary::RollingSummary;
-use crate::tokens::Tiktoken;
 
 impl RollingSummary {
     /// A node that keeps that field of the state under the budget. A conversation that fits costs no call and no change.
     ///
-    /// Tokens are counted with the o200k vocabulary. Each model call is a repeatable effect; a summary that fails changes nothing.
+    /// Tokens are counted with the o200k vocabulary, each message once. Each model call is a repeatable effect by the name `summary`, so that the log says how many
+    /// there were; a summary that fails changes nothing.
     ///
     /// ```
     /// use ferrata::state::Message;
@@ -39,10 +40,11 @@ impl RollingSummary {
     /// ```
     pub fn over<S: State>(self, field: FieldRef<S, Vec<Message>>, model: impl ChatModel + 'static) -> Node<S> {
         let model: Arc<dyn ChatModel> = Arc::new(model);
+        let counter = TokenCache::default();
         let node = move |state: View<S>, ctx: Context| {
-            let (summary, model) = (self.clone(), Arc::clone(&model));
+            let (summary, model, counter) = (self.clone(), Arc::clone(&model), counter.clone());
             async move {
-                let folded = summary.fold(field.get(&state), &Tiktoken::default(), calls(&ctx, &model)).await;
+                let folded = summary.fold(field.get(&state), &counter, calls("summary", &ctx, &model)).await;
                 Ok(match folded.map_err(summary_error)? {
                     Some(messages) => Update::new().overwrite(field.name(), &messages),
                     None => Update::new(),

@@ -1,6 +1,7 @@
 //! Counting tokens.
 
 use std::fmt::{self, Debug};
+use std::sync::Arc;
 
 use ferrata::state::Message;
 use tiktoken_rs::CoreBPE;
@@ -79,6 +80,28 @@ pub trait TokenCounter: Send + Sync + Debug {
             }
         }
         &text[..fits]
+    }
+}
+
+impl<T: TokenCounter + ?Sized> TokenCounter for Arc<T> {
+    fn count(&self, text: &str) -> usize {
+        (**self).count(text)
+    }
+
+    fn count_message(&self, message: &Message) -> usize {
+        (**self).count_message(message)
+    }
+
+    fn count_request(&self, request: &ChatRequest) -> usize {
+        (**self).count_request(request)
+    }
+
+    fn count_around(&self, tools: &[ToolSpec], schema: Option<&AnswerSchema>) -> usize {
+        (**self).count_around(tools, schema)
+    }
+
+    fn truncate<'t>(&self, text: &'t str, tokens_max: usize) -> &'t str {
+        (**self).truncate(text, tokens_max)
     }
 }
 

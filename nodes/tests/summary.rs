@@ -229,7 +229,8 @@ async fn large_messages_are_folded_in_chunks() {
     with_result.extend([calls(&["c9"], "{}"), result("c9", large.clone())]);
     for messages in [tail(Message::user(large.clone())), tail(Message::assistant(large.clone())), with_result] {
         let model = brief();
-        let after = fold(&RollingSummary::new().budget(1_000).chunk(500), &messages, &model).await.unwrap().unwrap();
+        let after =
+            fold(&RollingSummary::new().budget(1_000).summary_percent(20).chunk(500), &messages, &model).await.unwrap().unwrap();
         check(&messages, &after, 1_000, "large");
         let requests = model.requests();
         assert!(requests.len() > 10, "{}", requests.len());

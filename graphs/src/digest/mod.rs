@@ -107,7 +107,7 @@ impl Settings {
     }
 
     fn summary(&self) -> RollingSummary {
-        RollingSummary::new().budget(self.budget)
+        RollingSummary::new().budget(self.budget).target_percent(70).summary_percent(20).chunk(4_000)
     }
 }
 

@@ -69,7 +69,7 @@ fn shared<'a>(one: &'a [u32], other: &'a [u32]) -> impl Iterator<Item = u32> + '
 }
 
 /// Words in lower case where words are spaced, pairs of neighbouring characters elsewhere.
-fn for_each_feature(sentence: &str, found: &mut dyn FnMut(String)) {
+pub(crate) fn for_each_feature(sentence: &str, found: &mut dyn FnMut(String)) {
     let mut word = String::new();
     let mut previous = None;
     for c in sentence.chars().chain([' ']) {

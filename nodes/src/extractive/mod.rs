@@ -5,6 +5,8 @@ mod rank;
 mod select;
 mod sentences;
 
+pub(crate) use self::features::for_each_feature;
+
 use std::sync::Arc;
 
 use ferrata::state::Role;

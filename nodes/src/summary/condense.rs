@@ -2,7 +2,10 @@
 
 use std::future::Future;
 
+use ferrata::state::Message;
+
 use super::error::SummaryError;
+use super::structured::{Form, Summary};
 use crate::cut::{CUT_MARK, at_word, cut_to};
 use crate::model::{ChatReply, ChatRequest, Finish};
 use crate::tokens::TokenCounter;
@@ -13,6 +16,12 @@ const TAGS_TOKENS: usize = 24;
 /// A reply that begins with `Error` and is no longer than this is taken for a message of the server, not for a summary.
 const ERROR_TEXT_BYTES_MAX: usize = 200;
 
+/// What a reply is that is no summary of the schema.
+const NO_FIT: &str = "what does not fit the schema";
+
+/// How often one piece is asked for, if the answers do not fit the schema.
+const ROUNDS: usize = 2;
+
 /// What is condensed, and to what size.
 #[derive(Debug)]
 pub(super) struct Task<'a> {
@@ -21,6 +30,8 @@ pub(super) struct Task<'a> {
     pub(super) chunk: usize,
     /// The most tokens of the result.
     pub(super) tokens_max: usize,
+    /// The form of the result, if it is not plain text.
+    pub(super) form: Option<Form>,
     pub(super) counter: &'a dyn TokenCounter,
 }
 
@@ -37,18 +48,59 @@ impl Task<'_> {
             texts.insert(0, std::mem::take(&mut summary));
         }
         let pieces = self.pieces(&texts);
+        let mut may_condense_again = true;
         for (at, piece) in pieces.iter().enumerate() {
             let together = if summary.is_empty() { piece.clone() } else { format!("{summary}\n\n{piece}") };
-            if self.counter.count(&together) <= self.tokens_max {
+            if self.form.is_none() && self.counter.count(&together) <= self.tokens_max {
                 summary = together;
                 continue;
             }
-            let reply = call(self.request(&summary, piece)).await;
-            let reply = reply.map_err(|source| SummaryError::Call { piece: at + 1, pieces: pieces.len(), source })?;
-            summary =
-                self.accepted(reply).map_err(|what| SummaryError::NoSummary { piece: at + 1, pieces: pieces.len(), what })?;
+            let place = (at + 1, pieces.len());
+            summary = self.answered(self.request(&summary, piece), place, &mut call).await?;
+            if self.counter.count(&summary) > self.tokens_max && may_condense_again {
+                // The summary has outgrown its share: a summary of the summary. A model that does not keep to a limit then is not asked to again.
+                let whole = cut_to_fit(&summary, self.chunk, self.counter);
+                summary = self.answered(self.request("", &whole), place, &mut call).await?;
+                may_condense_again = self.counter.count(&summary) <= self.tokens_max;
+            }
+            summary = self.fitted(summary);
+            if summary.is_empty() {
+                let what = "a text of which not one character fits";
+                return Err(SummaryError::NoSummary { piece: place.0, pieces: place.1, what });
+            }
         }
         Ok(summary)
+    }
+
+    /// The text of the model's answer, not yet cut to size.
+    async fn answered<E, F, Fut>(
+        &self,
+        mut request: ChatRequest,
+        (piece, pieces): (usize, usize),
+        call: &mut F,
+    ) -> Result<String, SummaryError<E>>
+    where
+        F: FnMut(ChatRequest) -> Fut,
+        Fut: Future<Output = Result<ChatReply, E>>,
+    {
+        let mut what = "";
+        for _ in 0..if self.form.is_some() { ROUNDS } else { 1 } {
+            let reply = call(request.clone()).await.map_err(|source| SummaryError::Call { piece, pieces, source })?;
+            let text = checked(&reply).map_err(|what| SummaryError::NoSummary { piece, pieces, what })?;
+            let Some(form) = &self.form else { return Ok(text) };
+            match form.read(&text) {
+                Ok(text) => return Ok(text),
+                Err(wrong) => {
+                    what = NO_FIT;
+                    let again = format!(
+                        "That is not what was asked for: {wrong}. Answer with JSON that fits the schema, and nothing else."
+                    );
+                    let said = cut_to_fit(&reply.content, self.tokens_max, self.counter);
+                    request = request.message(Message::assistant(said)).message(Message::user(again));
+                }
+            }
+        }
+        Err(SummaryError::NoSummary { piece, pieces, what })
     }
 
     fn request(&self, summary: &str, piece: &str) -> ChatRequest {
@@ -56,26 +108,20 @@ impl Task<'_> {
             "" => piece.to_owned(),
             summary => format!("<summary-so-far>\n{summary}\n</summary-so-far>\n<next>\n{piece}\n</next>"),
         };
-        ChatRequest::condense(self.instructions, text, u32::try_from(self.tokens_max).unwrap_or(u32::MAX))
+        let request = ChatRequest::condense(self.instructions, text, u32::try_from(self.tokens_max).unwrap_or(u32::MAX));
+        match &self.form {
+            Some(form) => request.schema("summary", form.schema.clone()),
+            None => request,
+        }
     }
 
-    /// The text of a reply, cut to size if it is too long; else what it is instead of a summary.
-    fn accepted(&self, reply: ChatReply) -> Result<String, &'static str> {
-        let text = reply.content.trim();
-        if reply.finish == Finish::ContentFilter {
-            return Err("what its content filter left");
+    /// The summary cut to size if it is too long.
+    fn fitted(&self, summary: String) -> String {
+        if self.counter.count(&summary) <= self.tokens_max {
+            return summary;
         }
-        if text.is_empty() {
-            return Err("no text");
-        }
-        if text.len() <= ERROR_TEXT_BYTES_MAX && text.to_ascii_lowercase().starts_with("error") {
-            return Err("an error text");
-        }
-        let is_cut = reply.finish == Finish::Length && !text.ends_with(CUT_MARK);
-        let marked = if is_cut { format!("{text} {CUT_MARK}") } else { text.to_owned() };
-        let fitting =
-            if self.counter.count(&marked) <= self.tokens_max { marked } else { cut_to(text, self.tokens_max, self.counter) };
-        if fitting.is_empty() { Err("a text of which not one character fits") } else { Ok(fitting) }
+        let parts = self.form.as_ref().and_then(|_| Summary::read(&summary)?.fitted(self.tokens_max, self.counter));
+        parts.unwrap_or_else(|| cut_to(&summary, self.tokens_max, self.counter))
     }
 
     /// The texts packed and split into pieces that leave room for the summary so far.
@@ -107,6 +153,33 @@ impl Task<'_> {
             rest = rest[piece.len()..].trim_start();
         }
     }
+}
+
+/// Whether a reply is one to go on with: a summary, or something else than what was asked for, if the model can be told so once more.
+pub(crate) fn is_summary(request: &ChatRequest, reply: &ChatReply) -> Result<(), &'static str> {
+    let text = checked(reply)?;
+    let is_last = request.messages.len() > 2;
+    if is_last && request.schema.is_some() && Form::new().read(&text).is_err() { Err(NO_FIT) } else { Ok(()) }
+}
+
+/// The text of a reply; else what it is instead of a summary.
+fn checked(reply: &ChatReply) -> Result<String, &'static str> {
+    let text = reply.content.trim();
+    if reply.finish == Finish::ContentFilter {
+        return Err("what its content filter left");
+    }
+    if text.is_empty() {
+        return Err("no text");
+    }
+    if text.len() <= ERROR_TEXT_BYTES_MAX && text.to_ascii_lowercase().starts_with("error") {
+        return Err("an error text");
+    }
+    let is_cut = reply.finish == Finish::Length && !text.ends_with(CUT_MARK);
+    Ok(if is_cut { format!("{text} {CUT_MARK}") } else { text.to_owned() })
+}
+
+fn cut_to_fit(text: &str, tokens_max: usize, counter: &dyn TokenCounter) -> String {
+    if counter.count(text) <= tokens_max { text.to_owned() } else { cut_to(text, tokens_max, counter) }
 }
 
 /// The beginning up to `end`, or to the last break in its last quarter. Never empty for a text that does not start with a space.
@@ -156,7 +229,7 @@ mod tests {
     use crate::tokens::Tiktoken;
 
     fn task(chunk: usize, tokens_max: usize) -> Task<'static> {
-        Task { instructions: "", chunk, tokens_max, counter: const { &Tiktoken::o200k() } }
+        Task { instructions: "", chunk, tokens_max, form: None, counter: const { &Tiktoken::o200k() } }
     }
 
     #[test]
@@ -179,12 +252,12 @@ mod tests {
     fn replies_that_are_no_summary() {
         let task = task(100, 20);
         for content in ["", " \n", "Error: timeout", "error 503"] {
-            assert!(task.accepted(ChatReply::new(content)).is_err(), "{content}");
+            assert!(checked(&ChatReply::new(content)).is_err(), "{content}");
         }
-        assert!(task.accepted(ChatReply::new("half").finish(Finish::ContentFilter)).is_err());
-        assert_eq!(task.accepted(ChatReply::new(" A table for 6. ")).unwrap(), "A table for 6.");
-        assert_eq!(task.accepted(ChatReply::new("A table for").finish(Finish::Length)).unwrap(), "A table for […]");
-        let cut = task.accepted(ChatReply::new("A table for 6. ".repeat(20))).unwrap();
+        assert!(checked(&ChatReply::new("half").finish(Finish::ContentFilter)).is_err());
+        assert_eq!(checked(&ChatReply::new(" A table for 6. ")).unwrap(), "A table for 6.");
+        assert_eq!(checked(&ChatReply::new("A table for").finish(Finish::Length)).unwrap(), "A table for […]");
+        let cut = task.fitted("A table for 6. ".repeat(20));
         assert!(cut.ends_with(CUT_MARK) && task.counter.count(&cut) <= 20, "{cut}");
     }
 }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use ferrata::state::{Message, Role};
 
 use super::SUMMARY_ID;
+use crate::pinned::is_pinned;
 
 /// Sizes in tokens, all of them with the frames of messages.
 #[derive(Clone, Copy, Debug)]
@@ -22,7 +23,7 @@ pub(super) struct Limits {
 /// Where each message goes, as places in the list, in the order of the list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Stands before the summary: system messages and the first task.
+    /// Stands before the summary: system messages, what is pinned, and the first task.
     pub(super) front: Vec<usize>,
     /// The summary so far.
     pub(super) summary: Option<usize>,
@@ -46,7 +47,8 @@ pub(super) fn plan(messages: &[Message], counts: &[usize], limits: Limits) -> Re
     let summary = (0..messages.len()).find(is_summary);
     let task = messages.iter().position(|message| message.role == Role::User);
     let last_user = messages.iter().rposition(|message| message.role == Role::User).filter(|at| Some(*at) != task);
-    let is_fixed = |at: &usize| Some(*at) == task || messages[*at].role == Role::System && !is_summary(at);
+    let is_fixed =
+        |at: &usize| Some(*at) == task || is_pinned(&messages[*at]) || messages[*at].role == Role::System && !is_summary(at);
 
     let fixed: Vec<usize> = (0..messages.len()).filter(is_fixed).collect();
     let tokens = |places: &[usize]| places.iter().map(|&at| counts[at]).sum::<usize>();
@@ -90,8 +92,10 @@ fn check_fixed(fixed: &[usize], task: Option<usize>, tokens: usize, counts: &[us
     }
     let what = match task.map(|at| counts[at]) {
         Some(_) if fixed.len() == 1 => "the first task has".to_owned(),
-        Some(of_task) => format!("the system messages ({}) and the first task ({of_task}) have", tokens - of_task),
-        None => "the system messages have".to_owned(),
+        Some(of_task) => {
+            format!("the system messages ({}, pinned ones among them) and the first task ({of_task}) have", tokens - of_task)
+        }
+        None => "the system messages and what is pinned have".to_owned(),
     };
     Err(TooLarge { what, tokens, room })
 }
