@@ -3,10 +3,12 @@
 //! w0: N tasks spawned and awaited one after the other, without the engine: what the machine can do today. w1: a loop of N steps. w2: N messages of 400 bytes, one a step. w3: N sends in one step. w4: N threads of 10 steps each.
 //! w5prep, w5: a thread of N steps, and resuming it in a new process; w5abort prepares it beside 1 GB of other threads, and dies. w6: N steps with 1 MB of state.
 //! c1: N checks whether one more message fits into a thread of 10,000. c2: N contexts of 128k tokens made of such a thread.
+//! c3: N streamed answers, and how long their first token takes to whoever watches the run, over a bare client.
 //! A step is one execution of a node. The timed region starts before the first run and ends when the last one returned.
 
 mod context;
 mod resume;
+mod stream;
 mod wide;
 mod workloads;
 
@@ -48,7 +50,7 @@ pub(crate) fn seconds_since(start: Instant) -> f64 {
 fn main() -> Result<(), workloads::Problem> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [workload, variant, n, dir] = &*arguments else {
-        return Err("usage: peer w0|w1|w2|w3|w4|w5prep|w5abort|w5|w6|c1|c2 none|mem|redb N DIR".into());
+        return Err("usage: peer w0|w1|w2|w3|w4|w5prep|w5abort|w5|w6|c1|c2|c3 none|mem|redb N DIR".into());
     };
     let (n, dir) = (n.parse::<u64>()?, Path::new(dir));
     std::fs::create_dir_all(dir)?;
@@ -82,6 +84,7 @@ async fn perform(workload: &str, variant: &str, n: u64, dir: &Path) -> Result<Op
         "w6" => wide::wide(variant, n, dir).await?,
         "c1" => context::checks(n),
         "c2" => context::contexts(n)?,
+        "c3" => stream::first_token(variant, n, dir).await?,
         "w5prep" => return resume::prepare(variant, n, dir).await.map(|()| None),
         "w5abort" => return resume::prepare_and_abort(variant, n, dir).await.map(|()| None),
         "w5" => return resume::resume(variant, n, dir).await.map(|()| None),
