@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::error::{ModelError, ModelErrorClass};
 use crate::extractive::for_each_feature;
-use crate::summary::SUMMARY_ID;
+use crate::summary::holds_summary;
 
 /// The messages of a conversation as they were said, folded or not, to be found by id, by words or by meaning.
 ///
@@ -93,7 +93,7 @@ impl Originals {
     }
 
     fn add(&mut self, message: Message) {
-        if message.id == SUMMARY_ID {
+        if holds_summary(&message) {
             return;
         }
         match self.by_id.get(&message.id) {

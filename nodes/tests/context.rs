@@ -125,7 +125,7 @@ async fn f31_what_must_survive() {
         let summaries: Vec<_> = sent.iter().filter(|message| message.content.contains("They looked")).collect();
         assert!(summaries.len() <= 1);
         // Not a thing the user said, and not the last thing.
-        assert!(summaries.iter().all(|message| message.role == Role::System && message.content.starts_with(SUMMARY_MARKER)));
+        assert!(summaries.iter().all(|message| message.role == Role::User && message.content.starts_with(SUMMARY_MARKER)));
         assert_eq!(sent.last(), messages.last());
     }
     assert!((10..=70).contains(&model.requests().len()), "{}", model.requests().len());
@@ -221,16 +221,16 @@ fn f34_counting_tokens() {
 fn a_summary_in_parts_gives_way_entry_by_entry() {
     let entries = |what: &str| (0..20).map(|n| format!("{what} {n}: {}", filler(8).trim())).collect::<Vec<_>>();
     let whole = Summary { verified: entries("V"), doubtful: entries("D"), decisions: entries("C"), open: entries("O") };
-    let summary = Message::system(format!("{SUMMARY_MARKER}\n{whole}")).with_id(SUMMARY_ID);
+    let summary = Message::user(format!("{SUMMARY_MARKER}\n{whole}")).with_id(SUMMARY_ID);
     let messages = [Message::user("Book."), summary.clone(), Message::user("Go on.")];
     let context = assemble(&ContextPlan::new(700), &messages).unwrap();
     let shown = sent(&context, 700);
     let shorter = Summary::of(shown).unwrap();
     assert!(shorter.doubtful.is_empty() && shorter.verified.len() < 20 && shorter.open.len() == 20, "{shorter:?}");
-    assert!(shown[0].content.ends_with("[…]"));
+    assert!(shown[1].content.ends_with("[…]"));
     assert_eq!(context.cut, [1]);
     let all = assemble(&ContextPlan::new(7_000), &messages).unwrap();
-    assert_eq!(sent(&all, 7_000)[0], summary);
+    assert_eq!(sent(&all, 7_000)[1], summary);
 }
 
 #[test]

@@ -57,7 +57,7 @@ fn message() -> impl Strategy<Value = Message> {
         }
         match odd {
             3 => message.with_id(format!("{PINNED_ID}{answers}")),
-            4 if message.role == Role::System => {
+            4 if matches!(message.role, Role::System | Role::User) => {
                 let content = format!("{SUMMARY_MARKER}\n{}", message.content);
                 Message { content, ..message }.with_id(SUMMARY_ID)
             }
@@ -122,7 +122,7 @@ fn check_verbatim(messages: &[Message], sent: &[Message]) -> Result<(), String> 
             return Err(format!("system message {message:?}"));
         }
     }
-    let users: Vec<&Message> = of(Role::User).collect();
+    let users: Vec<&Message> = of(Role::User).filter(|message| message.id != SUMMARY_ID).collect();
     for message in users.first().into_iter().chain(users.last()) {
         if !sent.iter().any(|sent| sent.role == Role::User && sent.content == message.content && sent.id == message.id) {
             return Err(format!("user message {message:?}"));
@@ -141,7 +141,7 @@ fn all_of_it(plan: &Plan, messages: &[Message], request: &ChatRequest) -> usize 
 
 /// Every message is shown, left out, or fit for no request, and the context says which.
 fn check_numbers(plan: &Plan, messages: &[Message], context: &Assembled) -> Result<(), String> {
-    let is_said = |message: &&Message| message.role != Role::System;
+    let is_said = |message: &&Message| message.role != Role::System && message.id != SUMMARY_ID;
     let unfit = context.unfit.iter().map(|&at| &messages[at]).filter(is_said).count();
     let should = messages.iter().filter(is_said).count() - unfit - context.left_out
         + context.unanswered.len()

@@ -446,7 +446,7 @@ impl Folded {
         scope.count(rounds, stepped);
         scope.schedule(stepped, position);
         let steps = stepped.squashed.as_ref().map_or(u64::from(!stepped.merged.is_empty()), |s| s.steps);
-        self.facts.steps_total += steps;
+        self.facts.steps_total = self.facts.steps_total.saturating_add(steps);
         if path.is_root() {
             self.rolled_back(steps);
         }

@@ -36,10 +36,15 @@ fn longer(a: (u32, u32), b: (u32, u32)) -> (u32, u32) {
     (a.0.max(b.0), a.1.max(b.1))
 }
 
+/// How many rounds a node has had, under all its names.
+fn rounds_of(shape: &Shape, rounds: &BTreeMap<NodeName, Rounds>, node: &NodeName) -> u64 {
+    known_of(shape, rounds, node).fold(0, |sum, (_, known)| sum.saturating_add(known.rounds))
+}
+
 /// The guard that stops a node, and why.
 fn tripped<'s>(shape: &'s Shape, rounds: &BTreeMap<NodeName, Rounds>, node: &NodeName) -> Option<(&'s GuardShape, Trip)> {
     shape.guards.iter().filter(|guard| guard.nodes.contains(node)).find_map(|guard| {
-        let own = known_of(shape, rounds, node).map(|(_, known)| known.rounds).sum();
+        let own = rounds_of(shape, rounds, node);
         let (failures, actions) = guard.nodes.iter().map(|node| rows(shape, rounds, node)).fold((0, 0), longer);
         Some((guard, guard.guard.trips(own, failures, actions)?))
     })
@@ -97,7 +102,7 @@ fn question(shape: &Shape, rounds: &BTreeMap<NodeName, Rounds>, node: &NodeName,
             json!({"node": node, "rounds": known.rounds, "failures": row(&known.failures), "actions": row(&known.actions), "last": known.tried})
         })
         .collect();
-    let own: u64 = known_of(shape, rounds, node).map(|(_, known)| known.rounds).sum();
+    let own = rounds_of(shape, rounds, node);
     QuestionSpec {
         key: "guard".into(),
         occurrence: 0,

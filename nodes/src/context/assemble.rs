@@ -227,11 +227,17 @@ impl<'a> Assembly<'a> {
             std::mem::take(&mut self.request.messages).into_iter().partition(|message| message.role == Role::System);
         let whole = |at: usize| sendable(&self.messages[at]);
         list.extend(self.parts.system.iter().map(|&at| whole(at).into_owned()));
-        list.extend(chosen.summary.into_iter().chain(chosen.note).chain(given));
+        list.extend(chosen.note.into_iter().chain(given));
 
         let mut newest = chosen.newest;
         let feedback = newest.split_off(newest.len() - usize::from(self.feedback.is_some()));
-        let mut body: Vec<(usize, Vec<Cow<'_, Message>>)> = self.parts.verbatim().map(|at| (at, vec![whole(at)])).collect();
+        // The summary stands behind the task, or before all else if there is none.
+        let summary = chosen
+            .summary
+            .map(|summary| (self.parts.task.unwrap_or_default(), vec![Cow::Owned(Message { role: Role::User, ..summary })]));
+        let (first, behind) = if self.parts.task.is_none() { (summary, None) } else { (None, summary) };
+        let verbatim = self.parts.verbatim().map(|at| (at, vec![whole(at)]));
+        let mut body: Vec<(usize, Vec<Cow<'_, Message>>)> = first.into_iter().chain(verbatim).chain(behind).collect();
         body.extend(chosen.units.iter().map(|&at| &self.parts.units[at]).map(|unit| (unit.first, unit.sent(self.messages))));
         body.extend(self.newest.as_ref().map(|unit| (unit.first, newest)));
         body.sort_by_key(|(at, _)| *at);

@@ -50,7 +50,7 @@ pub enum Layer {
 /// | --- | --- | --- |
 /// | [`Instructions`](Layer::Instructions) | 15 % | word for word, first |
 /// | [`Task`](Layer::Task) | 15 % | word for word |
-/// | [`Summary`](Layer::Summary) | 20 % | behind the system messages, cut if it has to be |
+/// | [`Summary`](Layer::Summary) | 20 % | behind the task, cut if it has to be |
 /// | [`Recent`](Layer::Recent) | 35 % | whole messages, calls always with all results |
 /// | [`Feedback`](Layer::Feedback) | 15 % | last; long texts are cut, and show it |
 ///

@@ -4,7 +4,7 @@ use ferrata::state::{Message, Role};
 
 use super::pairs::{Unit, is_blank, units};
 use crate::pinned::is_pinned;
-use crate::summary::SUMMARY_ID;
+use crate::summary::holds_summary;
 
 /// The places of a conversation's messages, by what they are.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Parts {
         for (at, message) in messages.iter().enumerate() {
             if is_blank(message) {
                 parts.unfit.push(at);
-            } else if message.role == Role::System && message.id == SUMMARY_ID {
+            } else if holds_summary(message) {
                 parts.unfit.extend(parts.summary.replace(at));
             } else if message.role == Role::System {
                 parts.system.push(at);

@@ -21,8 +21,13 @@ use crate::cut::cut_to;
 use crate::model::{ChatReply, ChatRequest};
 use crate::tokens::TokenCounter;
 
-/// The id of the message that holds the running summary. A system message under this id is taken for it.
+/// The id of the message that holds the running summary. It has the role of a user: what tools and people have said is in it, which is data and no instruction.
 pub const SUMMARY_ID: &str = "summary";
+
+/// Whether a message is the running summary.
+pub(crate) fn holds_summary(message: &Message) -> bool {
+    message.id == SUMMARY_ID
+}
 
 /// The first line of that message, so that neither a model nor a person takes it for something said now.
 pub const SUMMARY_MARKER: &str = "[Summary of the earlier conversation. A record made by the program, not a new message.]";
@@ -43,7 +48,7 @@ const DOCUMENT: &str = "Condense the document in the next message. Keep what it 
 ///
 /// What stays word for word: system messages, the first user message (the task), what is
 /// [`pinned`](crate::pinned()), the last user message if it fits, and as many of the newest
-/// messages as fit. Calls of tools and their results stay together or are folded together. All the rest is in one system message with the
+/// messages as fit. Calls of tools and their results stay together or are folded together. All the rest is in one message with the
 /// id [`SUMMARY_ID`] behind the first task; its first line is [`SUMMARY_MARKER`].
 ///
 /// All sizes are in tokens by the counter that is handed in:
@@ -329,7 +334,7 @@ pub(crate) fn shortened(message: &Message, tokens_max: usize, counter: &dyn Toke
 }
 
 fn summary_message(summary: &str) -> Message {
-    Message::system(format!("{SUMMARY_MARKER}\n{summary}")).with_id(SUMMARY_ID)
+    Message::user(format!("{SUMMARY_MARKER}\n{summary}")).with_id(SUMMARY_ID)
 }
 
 pub(crate) fn without_marker(content: &str) -> &str {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ferrata::state::{Message, Role};
 
-use super::SUMMARY_ID;
+use super::holds_summary;
 use crate::pinned::is_pinned;
 
 /// Sizes in tokens, all of them with the frames of messages.
@@ -43,12 +43,13 @@ pub(super) struct TooLarge {
 
 /// Decides for a list that is over the budget; `counts` has the tokens of each message.
 pub(super) fn plan(messages: &[Message], counts: &[usize], limits: Limits) -> Result<Plan, TooLarge> {
-    let is_summary = |at: &usize| messages[*at].role == Role::System && messages[*at].id == SUMMARY_ID;
-    let summary = (0..messages.len()).find(is_summary);
-    let task = messages.iter().position(|message| message.role == Role::User);
-    let last_user = messages.iter().rposition(|message| message.role == Role::User).filter(|at| Some(*at) != task);
-    let is_fixed =
-        |at: &usize| Some(*at) == task || is_pinned(&messages[*at]) || messages[*at].role == Role::System && !is_summary(at);
+    let is_user = |message: &Message| message.role == Role::User && !holds_summary(message);
+    let summary = messages.iter().position(holds_summary);
+    let task = messages.iter().position(is_user);
+    let last_user = messages.iter().rposition(is_user).filter(|at| Some(*at) != task);
+    let is_fixed = |at: &usize| {
+        Some(*at) == task || is_pinned(&messages[*at]) || messages[*at].role == Role::System && !holds_summary(&messages[*at])
+    };
 
     let fixed: Vec<usize> = (0..messages.len()).filter(is_fixed).collect();
     let tokens = |places: &[usize]| places.iter().map(|&at| counts[at]).sum::<usize>();
@@ -134,7 +135,7 @@ struct Unit {
 fn units(messages: &[Message], fixed: &[usize]) -> Vec<Unit> {
     let mut units: Vec<Unit> = Vec::new();
     for (at, message) in messages.iter().enumerate() {
-        if fixed.contains(&at) || message.role == Role::System {
+        if fixed.contains(&at) || message.role == Role::System || holds_summary(message) {
             continue;
         }
         let answered = message.tool_call_id.as_deref().filter(|_| message.role == Role::Tool);

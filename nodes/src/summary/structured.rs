@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use ferrata::state::{Message, Role};
+use ferrata::state::Message;
 use schemars::{JsonSchema, schema_for};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{SUMMARY_ID, without_marker};
+use super::{holds_summary, without_marker};
 use crate::ask_for::read;
 use crate::cut::CUT_MARK;
 use crate::tokens::TokenCounter;
@@ -52,11 +52,11 @@ impl Summary {
     /// ```
     /// use ferrata::state::Message;
     /// use ferrata_nodes::{SUMMARY_ID, SUMMARY_MARKER, Summary};
-    /// let summary = Message::system(format!("{SUMMARY_MARKER}\nOpen:\n- Which hour?")).with_id(SUMMARY_ID);
+    /// let summary = Message::user(format!("{SUMMARY_MARKER}\nOpen:\n- Which hour?")).with_id(SUMMARY_ID);
     /// assert_eq!(Summary::of(&[summary]).unwrap().open, ["Which hour?"]);
     /// ```
     pub fn of(messages: &[Message]) -> Option<Self> {
-        let message = messages.iter().rfind(|message| message.role == Role::System && message.id == SUMMARY_ID)?;
+        let message = messages.iter().rfind(|message| holds_summary(message))?;
         Self::read(without_marker(&message.content))
     }
 
