@@ -6,12 +6,13 @@ use schemars::{JsonSchema, schema_for};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::call::call;
+use crate::call::call_checked;
 use crate::fits::misfit;
-use crate::model::{ChatModel, ChatRequest, Finish};
+use crate::model::{ChatModel, ChatReply, ChatRequest, Finish};
 
 /// Asks for a value of a type: the endpoint gets its JSON Schema, and the answer is checked against it, whatever the endpoint made of that. An answer that does
-/// not fit goes back to the model with what is wrong, `rounds` times in all (at least 1), each an effect of the node.
+/// not fit goes back to the model with what is wrong, `rounds` times in all (at least 1), each an effect of the node. An answer after which nothing is left to try is not
+/// kept: when the node is tried again, that one is asked for again, and those before it are not.
 ///
 /// ```
 /// use ferrata::store::MemoryStore;
@@ -59,19 +60,31 @@ pub async fn ask_for<T: DeserializeOwned + JsonSchema>(
     let validator = jsonschema::validator_for(&schema);
     let validator = validator.map_err(|error| NodeError::new(format!("the type's schema is none: {error}")).deterministic())?;
     let mut request = request.schema(name_of(&schema), schema);
-    let mut wrong = String::new();
-    for _ in 0..rounds.max(1) {
-        let reply = call(ctx, model, &request).await?;
-        wrong = match read(&reply.content, &validator) {
+    let mut round = 1;
+    loop {
+        // The last one, and a refusal, are no answers: when the thread goes on, they are asked for again.
+        let is_last = round >= rounds;
+        let check = |reply: &ChatReply| match value_in::<T>(reply, &validator) {
+            Err(_) if reply.refused => Err(NodeError::new(format!("the model refuses: {}", reply.content)).violation()),
+            Err(wrong) if is_last => Err(NodeError::new(format!("no answer of \"{}\" fits: {wrong}", model.name())).violation()),
+            _ => Ok(()),
+        };
+        let reply = call_checked("chat", ctx, model, &request, check).await?;
+        let wrong = match value_in(&reply, &validator) {
             Ok(value) => return Ok(value),
-            Err(_) if reply.refused => return Err(NodeError::new(format!("the model refuses: {}", reply.content)).violation()),
-            Err(_) if reply.finish == Finish::Length => "it ran into its limit of tokens; be shorter".to_owned(),
             Err(wrong) => wrong,
         };
         let again = format!("That is not what was asked for: {wrong}. Answer with JSON that fits the schema, and nothing else.");
         request = request.message(Message::assistant(reply.content)).message(Message::user(again));
+        round += 1;
     }
-    Err(NodeError::new(format!("no answer of \"{}\" fits: {wrong}", model.name())).violation())
+}
+
+fn value_in<T: DeserializeOwned>(reply: &ChatReply, validator: &jsonschema::Validator) -> Result<T, String> {
+    read(&reply.content, validator).map_err(|wrong| match reply.finish {
+        Finish::Length => "it ran into its limit of tokens; be shorter".to_owned(),
+        _ => wrong,
+    })
 }
 
 /// The value in an answer; else what is wrong with it.

@@ -26,21 +26,36 @@ pub async fn call(ctx: &Context, model: &dyn ChatModel, request: &ChatRequest) -
     ctx.effect("chat", send).repeatable().arguments(request).tokens(tokens).await
 }
 
-/// As [`call`] under another name in the log, and an answer that is no summary fails: recorded, it would come back for ever.
+/// As [`call`] under that name in the log, for an answer that has to be of some kind. One that is not fails inside its effect: recorded, it would come back
+/// whenever the thread goes on. What it cost is booked on the attempt.
+pub(crate) async fn call_checked(
+    name: &str,
+    ctx: &Context,
+    model: &dyn ChatModel,
+    request: &ChatRequest,
+    check: impl Fn(&ChatReply) -> Result<(), NodeError> + Send + Sync,
+) -> Result<ChatReply, NodeError> {
+    let (check, booked) = (&check, ctx.clone());
+    let send = |_key: String| async move {
+        let reply = known(model.chat(request).await, model, request)?;
+        if let Err(error) = check(&reply) {
+            let (read, written) = tokens(&reply);
+            booked.spend_tokens(read, written);
+            return Err(error);
+        }
+        Ok(reply)
+    };
+    ctx.effect(name, send).repeatable().arguments(request).tokens(tokens).await
+}
+
 async fn call_for_summary(
     name: &str,
     ctx: &Context,
     model: &dyn ChatModel,
     request: &ChatRequest,
 ) -> Result<ChatReply, NodeError> {
-    let send = |_key: String| async {
-        let reply = known(model.chat(request).await, model, request)?;
-        match is_summary(request, &reply) {
-            Ok(()) => Ok(reply),
-            Err(what) => Err(NodeError::new(format!("the model answered with {what} instead of a summary")).deterministic()),
-        }
-    };
-    ctx.effect(name, send).repeatable().arguments(request).tokens(tokens).await
+    let no_summary = |what| NodeError::new(format!("the model answered with {what} instead of a summary")).deterministic();
+    call_checked(name, ctx, model, request, |reply| is_summary(request, reply).map_err(no_summary)).await
 }
 
 /// As [`call`], and tells whoever watches the run of the answer as it comes: as [`ChatDelta`]s, by [`Context::emit`]. Nothing of that is recorded; an answer that
