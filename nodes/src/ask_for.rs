@@ -49,7 +49,7 @@ use crate::model::{ChatModel, ChatReply, ChatRequest, Finish};
 ///
 /// # Errors
 ///
-/// As [`call`]; a violation, with what is wrong, if no answer fits; a deterministic error if the type's schema is none.
+/// As [`call`](crate::call); a violation, with what is wrong, if no answer fits; a deterministic error if the type's schema is none.
 pub async fn ask_for<T: DeserializeOwned + JsonSchema>(
     ctx: &Context,
     model: &dyn ChatModel,
