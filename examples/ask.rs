@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use ferrata::state::Message;
-use ferrata_nodes::{ChatModel, ChatReply, ChatRequest, Delta, Finish, ModelError, OpenAi, ToolSpec};
+use ferrata_nodes::{ChatModel, ChatReply, ChatRequest, Delta, ModelError, OpenAi, ToolSpec};
 use serde_json::{Value, json};
 
 struct Options {
@@ -96,13 +96,7 @@ async fn ask(options: &Options) -> Result<ChatReply, ModelError> {
 }
 
 fn success(reply: &ChatReply) -> Value {
-    let finish = match &reply.finish {
-        Finish::Stop => "stop",
-        Finish::Length => "length",
-        Finish::ToolCalls => "tool_calls",
-        Finish::ContentFilter => "content_filter",
-        _ => "other",
-    };
+    let finish = reply.finish.code();
     // Arguments that are no JSON are shown as the text that came.
     let arguments = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
     let calls = reply.tool_calls.iter().map(|call| json!({"id": call.id, "name": call.name, "args": arguments(&call.arguments)}));

@@ -3,6 +3,7 @@
 //! How it could break: counts that a restart forgets, or that a step of many tasks runs up; texts that differ in a number only; a loop whose pieces of work
 //! share one count; another way that is taken again and again; a person who is asked twice for one answer.
 
+#[allow(dead_code, reason = "each test uses a part of it")]
 mod support {
     pub(crate) mod pieces;
     pub(crate) mod tokio_clock;

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use ferrata::state::Message;
-use ferrata_nodes::{ChatModel, ChatReply, ChatRequest, Delta, Finish, ModelError, OpenAi};
+use ferrata_nodes::{ChatModel, ChatReply, ChatRequest, Delta, ModelError, OpenAi};
 use serde_json::{Value, json};
 use support::http;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -74,13 +74,7 @@ async fn answer(mut stream: TcpStream, row: &Value, body: &[u8], step: Option<us
 fn told(came: &Result<ChatReply, ModelError>) -> Value {
     match came {
         Ok(reply) => {
-            let finish = match &reply.finish {
-                Finish::Stop => "stop",
-                Finish::Length => "length",
-                Finish::ToolCalls => "tool_calls",
-                Finish::ContentFilter => "content_filter",
-                _ => "other",
-            };
+            let finish = reply.finish.code();
             let calls: Vec<Value> = reply
                 .tool_calls
                 .iter()

@@ -303,6 +303,24 @@ pub enum Finish {
     Other(String),
 }
 
+impl Finish {
+    /// A word for it that stays the same; `other` for one that we do not know.
+    ///
+    /// ```
+    /// use ferrata_nodes::Finish;
+    /// assert_eq!((Finish::ToolCalls.code(), Finish::Other("eos".to_owned()).code()), ("tool_calls", "other"));
+    /// ```
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Stop => "stop",
+            Self::Length => "length",
+            Self::ToolCalls => "tool_calls",
+            Self::ContentFilter => "content_filter",
+            Self::Other(_) => "other",
+        }
+    }
+}
+
 /// Tokens that a request cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Usage {

@@ -1,6 +1,6 @@
 //! A loop over several pieces of work, each of which is written and judged until it is good.
 
-use ferrata::{END, Graph, GraphBuilder, Guard, START, View};
+use ferrata::{END, Graph, GraphBuilder, Guard, Node, START, View};
 
 use super::work::{Work, WorkUpdate};
 use super::world::World;
@@ -46,4 +46,13 @@ pub(crate) fn pieces(world: &World, guard: Guard, needs: usize) -> GraphBuilder<
             "good" => "next",
             _ => "write",
         })
+}
+
+pub(crate) fn holding(node: Node<Work>) -> GraphBuilder<Work> {
+    Graph::<Work>::new("holding").node("sub", node).edge(START, "sub").edge("sub", END)
+}
+
+/// How often that was done.
+pub(crate) fn times(world: &World, what: &str) -> usize {
+    world.done().iter().filter(|done| *done == what).count()
 }
