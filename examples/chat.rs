@@ -168,7 +168,9 @@ async fn say(thread: &Thread<Chat>, from: &mut Option<Position>, message: Messag
 fn show(outcome: Result<Outcome<Chat>, ferrata::Error>) {
     match outcome {
         Ok(Outcome::Done(state)) => println!("< {}", state.messages.last().map_or("", |message| &message.content)),
-        Ok(Outcome::Waiting(_) | Outcome::Suspended(_)) => println!("The turn is not finished; the next start goes on with it."),
+        Ok(Outcome::Waiting(_) | Outcome::Outside(_) | Outcome::Suspended(_)) => {
+            println!("The turn is not finished; the next start goes on with it.")
+        }
         Err(error) => println!("That failed: {error}"),
     }
 }

@@ -339,6 +339,7 @@ async fn go(mut options: Options) -> Result<u8, Box<dyn Error>> {
                 println!("{}", json!({ "state": &*state }));
                 return Ok(0);
             }
+            Outcome::Outside(_) => return Err("this graph waits for people only".into()),
             Outcome::Suspended(why) => {
                 println!("{}", json!({ "suspended": why.to_string() }));
                 return Ok(5);

@@ -228,6 +228,7 @@ async fn carry(runner: Runner<Job>, number: u64, is_known: bool, rounds: u64, wo
                 let answers: Vec<_> = questions[..some].iter().map(|question| (question.id, answer(question, &world))).collect();
                 thread.answer_all(answers).await?
             }
+            Outcome::Outside(waits) => return Err(format!("nothing in this graph waits outside, and yet {waits:?}").into()),
             Outcome::Suspended(why) => return Err(format!("nobody stops {thread_name}, and yet {why}").into()),
         }
     }

@@ -135,6 +135,7 @@ async fn conclude(outcome: &Outcome<Digest>, thread: &Thread<Digest>, options: &
             println!("\nThread \"{}\" waits for an answer.", options.thread);
             return Ok(ExitCode::from(WAITING));
         }
+        Outcome::Outside(waits) => println!("\nThread {} waits: {waits:?}", thread.name()?),
         Outcome::Suspended(why) => println!("\nThread {} was stopped: {why}. The same command goes on.", thread.name()?),
     }
     Ok(ExitCode::SUCCESS)

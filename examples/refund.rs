@@ -337,6 +337,7 @@ async fn go(mut options: Options) -> Result<u8, Box<dyn Error>> {
                 state.notes.iter().for_each(|note| println!("{note}"));
                 return Ok(0);
             }
+            Outcome::Outside(_) => return Err("this graph waits for people only".into()),
             Outcome::Suspended(why) => return Err(format!("the run was stopped: {why}; the same command goes on").into()),
             Outcome::Waiting(questions) => questions.into_iter().next().ok_or("the run waits for nothing")?,
         };

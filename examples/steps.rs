@@ -275,6 +275,7 @@ async fn run() -> Result<ExitCode, Box<dyn std::error::Error>> {
         Outcome::Done(_) => ("done", 0),
         Outcome::Waiting(questions) if questions.iter().any(|q| q.is_doubt()) => ("in_doubt", 4),
         Outcome::Waiting(_) => ("waiting", 3),
+        Outcome::Outside(_) => ("outside", 6),
         Outcome::Suspended(_) => ("suspended", 5),
     };
     let state = thread.state().await?;

@@ -87,17 +87,18 @@ pub use error::{Class, Failure, NodeError, Origin, Result};
 pub use ferrata_derive::{Route, State};
 pub use graph::{
     Answer, Approval, Ask, Asking, BuildError, END, Graph, GraphBuilder, IntoNode, IntoReturn, Mistake, Next, Node, PayloadType,
-    Route, START, Starved, Verdict,
+    Route, START, Starved, Verdict, Wait,
 };
 pub use id::{
     BranchId, EffectId, Frame, InvalidThreadName, NodeName, Path, Position, QuestionId, RunId, StepNumber, TaskId, ThreadName,
 };
-pub use log::{Durability, OnExpiry, Progress, Question, QuestionKind, Target};
-pub use policy::{Breaker, Guard, Retry};
+pub use log::{Durability, OnExpiry, Progress, Question, QuestionKind, Suspension, Target};
+pub use policy::{Breaker, Guard, Missed, QuestionTerms, Retry};
 pub use runner::{
-    Checked, Checkpoint, Context, Dep, Effect, Error, Event, Events, ForgetSecrets, FromTask, Inbox, InboxItem, Inside, Keep,
-    Mode, Outcome, PastEffect, Performed, Resource, ResourceState, Runner, SealSecrets, SecretPlace, Secrets, SecretsError,
-    ShutDown, Suspension, Thread, ThreadState,
+    Checked, Checkpoint, Context, Delivery, Dep, Effect, Error, Event, Events, Firing, ForgetSecrets, FromTask, Inbox, InboxItem,
+    Inside, Keep, Mode, Notice, NoticeKind, Notifier, NotifyError, Notifying, Outcome, PastEffect, Performed, Recovery, Resource,
+    ResourceState, Runner, Schedule, SealSecrets, SecretPlace, Secrets, SecretsError, ShutDown, Signal, Supervise, Supervisor,
+    Thread, ThreadState, TracingNotifier,
 };
 pub use state::{State, StaticState, View};
 

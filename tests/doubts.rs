@@ -142,6 +142,7 @@ async fn go_on(thread: &Thread<Mail>, mut outcome: Result<Outcome<Mail>, ferrata
                 };
                 thread.answer(questions[0].id, answer).await
             }
+            Ok(Outcome::Outside(waits)) => panic!("{waits:?}"),
             Ok(Outcome::Suspended(why)) => {
                 assert_eq!(why, Suspension::Cancelled);
                 thread.resume().await

@@ -169,7 +169,16 @@ fn records_come_back_as_they_were() {
                 let (expected, at, status) = (Position(next), Timestamp(next), ThreadStatus::Running);
                 next += records.len() as u64;
                 store
-                    .append(Append { thread: name(), expected, records, snapshot: None, status, questions: None, at })
+                    .append(Append {
+                        thread: name(),
+                        expected,
+                        records,
+                        snapshot: None,
+                        status,
+                        questions: None,
+                        alarms: None,
+                        at,
+                    })
                     .await
                     .expect("it is appended");
             }
@@ -396,7 +405,14 @@ fn records_that_make_no_thread_are_an_error() {
             let entries =
                 numbered.map(|(position, record)| Entry { position: Position(position), at: Timestamp(position), record });
             let entries: Vec<Entry> = entries.collect();
-            let restore = Restore { thread: name(), base: None, entries, status: ThreadStatus::Running, questions: Vec::new() };
+            let restore = Restore {
+                thread: name(),
+                base: None,
+                entries,
+                status: ThreadStatus::Running,
+                questions: Vec::new(),
+                alarms: Vec::new(),
+            };
             store.restore(restore).await.expect("a store knows nothing of sense");
             let Loaded { entries, .. } = store.load(&name(), Reach::Whole).await.expect("it is read");
             let runner = bag(Arc::clone(&store));

@@ -181,7 +181,7 @@ async fn killed_behind(store: &MemoryStore, last: impl Fn(&Record) -> bool) -> A
     let records = log.into_iter().take(end + 1).map(|entry| entry.record).collect();
     let (killed, status, at) = (MemoryStore::new(), ThreadStatus::Running, Timestamp(0));
     killed
-        .append(Append { thread, expected: Position(0), records, snapshot: None, status, questions: None, at })
+        .append(Append { thread, expected: Position(0), records, snapshot: None, status, questions: None, alarms: None, at })
         .await
         .expect("it is stored");
     Arc::new(killed)

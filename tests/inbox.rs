@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use ferrata::clock::{ManualClock, Timestamp};
 use ferrata::store::{
-    Append, Appended, InboxQuery, InboxRow, Loaded, MemoryStore, OpenQuestion, Pending, Prune, Pruned, Reach, RedbStore,
-    ResourceKept, Restore, Store, ThreadInfo, ThreadName, ThreadQuery, ThreadStatus,
+    Append, Appended, InboxQuery, Loaded, MemoryStore, OpenQuestion, Pending, Reach, RedbStore, Restore, Store, ThreadName,
+    ThreadQuery, ThreadStatus,
 };
 use ferrata::{
     Answer, Approval, Ask, Context, Durability, END, ForgetSecrets, Graph, InboxItem, Keep, Outcome, QuestionId, Runner, START,
@@ -266,6 +266,10 @@ struct Counting {
 }
 
 impl Store for Counting {
+    ferrata::hand_on_store!(
+        inner; threads, questions, delete, restore, prune, resource, keep_resource, alarms, note, keep_note, notes
+    );
+
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         self.inner.append(append)
     }
@@ -273,34 +277,6 @@ impl Store for Counting {
     fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
         self.loads.fetch_add(1, Ordering::SeqCst);
         self.inner.load(thread, reach)
-    }
-
-    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
-        self.inner.threads(query)
-    }
-
-    fn questions<'a>(&'a self, query: &'a InboxQuery) -> Pending<'a, Vec<InboxRow>> {
-        self.inner.questions(query)
-    }
-
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.inner.delete(thread)
-    }
-
-    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
-        self.inner.restore(restore)
-    }
-
-    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
-        self.inner.prune(prune)
-    }
-
-    fn resource<'a>(&'a self, name: &'a str) -> Pending<'a, Option<ResourceKept>> {
-        self.inner.resource(name)
-    }
-
-    fn keep_resource<'a>(&'a self, name: &'a str, kept: &'a ResourceKept) -> Pending<'a, ()> {
-        self.inner.keep_resource(name, kept)
     }
 }
 
@@ -368,7 +344,7 @@ async fn stale() -> (Runner<Poll>, Arc<MemoryStore>) {
     let Loaded { entries, .. } = store.load(&thread, Reach::Whole).await.expect("it is loaded");
     store.delete(&thread).await.expect("it is deleted");
     let (status, questions) = (ThreadStatus::Done, vec![OpenQuestion::from(&*question)]);
-    store.restore(Restore { thread, base: None, entries, status, questions }).await.expect("it is put in");
+    store.restore(Restore { thread, base: None, entries, status, questions, alarms: Vec::new() }).await.expect("it is put in");
     (runner, store)
 }
 

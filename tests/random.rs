@@ -178,6 +178,7 @@ async fn finish(runner: &Runner<Work>, durability: Durability, performed: &dyn F
                 };
                 thread.answer(question.id, answer).await
             }
+            Ok(Outcome::Outside(waits)) => panic!("{waits:?}"),
             Ok(Outcome::Suspended(why)) => panic!("{why}"),
             Err(error) if error.code() == "node-failed" => thread.resume().await,
             Err(error) => panic!("{error}"),
@@ -218,7 +219,7 @@ async fn one(seed: u64, durability: Durability) -> usize {
             let status = ferrata::store::ThreadStatus::Running;
             let (thread, records, at) = (thread.clone(), records.clone(), Timestamp(1_000));
             store
-                .append(Append { thread, expected, records, snapshot: None, status, questions: None, at })
+                .append(Append { thread, expected, records, snapshot: None, status, questions: None, alarms: None, at })
                 .await
                 .expect("it is appended");
             expected.0 += count;

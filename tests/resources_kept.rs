@@ -13,8 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata::store::{
-    Append, Appended, BreakerKept, InboxQuery, InboxRow, Loaded, MemoryStore, Pending, Prune, Pruned, Reach, RedbOptions,
-    RedbStore, ResourceKept, Restore, Store, StoreError, ThreadInfo, ThreadName, ThreadQuery,
+    Append, Appended, BreakerKept, MemoryStore, Pending, RedbOptions, RedbStore, ResourceKept, Store, StoreError,
 };
 use ferrata::{Breaker, END, Graph, IntoNode, NodeError, Resource, Runner, START, State};
 use redb::{Database, TableDefinition};
@@ -263,32 +262,10 @@ impl Keeps {
 }
 
 impl Store for Keeps {
+    ferrata::hand_on_store!(inner; load, threads, questions, delete, restore, prune, alarms, note, keep_note, notes);
+
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         self.inner.append(append)
-    }
-
-    fn load<'a>(&'a self, thread: &'a ThreadName, reach: Reach) -> Pending<'a, Loaded> {
-        self.inner.load(thread, reach)
-    }
-
-    fn threads<'a>(&'a self, query: &'a ThreadQuery) -> Pending<'a, Vec<ThreadInfo>> {
-        self.inner.threads(query)
-    }
-
-    fn questions<'a>(&'a self, query: &'a InboxQuery) -> Pending<'a, Vec<InboxRow>> {
-        self.inner.questions(query)
-    }
-
-    fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        self.inner.delete(thread)
-    }
-
-    fn restore(&self, restore: Restore) -> Pending<'_, ()> {
-        self.inner.restore(restore)
-    }
-
-    fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
-        self.inner.prune(prune)
     }
 
     fn resource<'a>(&'a self, name: &'a str) -> Pending<'a, Option<ResourceKept>> {

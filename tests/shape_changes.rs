@@ -519,7 +519,7 @@ async fn a_log_that_tells_nothing_of_shapes_is_read_as_before() {
     let old = Arc::new(MemoryStore::new());
     let (thread, at) = (ThreadName::new("t").expect("a name"), ferrata::clock::Timestamp(0));
     let status = ferrata::store::ThreadStatus::Waiting;
-    old.append(Append { thread, expected: Position(0), records, snapshot: None, status, questions: None, at })
+    old.append(Append { thread, expected: Position(0), records, snapshot: None, status, questions: None, alarms: None, at })
         .await
         .expect("it is stored");
     let same = runner(trip::<v1::Trip>(), Arc::clone(&old));

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex};
 use ferrata::ThreadName;
 use ferrata::log::Record;
 use ferrata::store::{
-    Append, Appended, Block, InboxQuery, InboxRow, Loaded, MemoryStore, Order, Pending, Prune, Pruned, Reach, RedbStore,
-    ResourceKept, Restore, Store, StoreError, ThreadInfo, ThreadQuery,
+    AlarmRow, Append, Appended, Block, InboxQuery, InboxRow, Loaded, MemoryStore, Order, Pending, Prune, Pruned, Reach,
+    RedbStore, ResourceKept, Restore, Store, StoreError, ThreadInfo, ThreadQuery,
 };
 use ferrata::testing::{Broken, Check, StoreSuite};
 use serde_json::Value;
@@ -19,7 +19,7 @@ use tempfile::TempDir;
 #[tokio::test]
 async fn the_store_in_memory_keeps_every_promise_but_to_survive() {
     let kept = StoreSuite::new(|| async { Ok(MemoryStore::new()) }).run().await.expect("it keeps its promises");
-    assert_eq!((kept.passed.len(), kept.left_out), (14, vec![Check::Crash]));
+    assert_eq!((kept.passed.len(), kept.left_out), (16, vec![Check::Crash]));
 }
 
 #[tokio::test]
@@ -61,7 +61,7 @@ async fn the_store_in_a_file_keeps_every_promise() {
     let fresh = next.clone();
     let suite = StoreSuite::new(move || std::future::ready(RedbStore::open(fresh())));
     let kept = suite.reopen(move |store| std::future::ready(image(&store, next()))).run().await.expect("it keeps its promises");
-    assert_eq!((kept.passed.len(), kept.left_out.len()), (15, 0));
+    assert_eq!((kept.passed.len(), kept.left_out.len()), (17, 0));
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -81,7 +81,7 @@ async fn a_check_that_cannot_be_made_says_what_it_needs() {
     let error = StoreSuite::new(|| async { Ok(MemoryStore::new()) }).check(Check::Crash).await.expect_err("it cannot be made");
     assert!(error.to_string().contains("say how to reopen the store"), "{error}");
     let closed = StoreSuite::<MemoryStore>::new(|| async { Err(StoreError::Closed) }).run().await.expect_err("there is no store");
-    assert_eq!(closed.faults().count(), 14);
+    assert_eq!(closed.faults().count(), 16);
     assert!(closed.to_string().contains("order: the store cannot be opened: the store is closed"), "{closed}");
 }
 
@@ -135,10 +135,14 @@ enum Flaw {
     KeepsFirstWord,
     /// Acknowledges the last append of each thread before it is durable.
     ActsEarly,
+    KeepsLastAlarm,
+    SkipsEqualAlarms,
+    KeepsNotes,
+    IgnoresPrefixes,
 }
 
 /// Which check sees it, and a word of what it says.
-const FLAWS: [(Flaw, Check, &str); 23] = [
+const FLAWS: [(Flaw, Check, &str); 27] = [
     (Flaw::Tears, Check::Atomicity, "an append of "),
     (Flaw::KeepsRefused, Check::Atomicity, "there should be no thread"),
     (Flaw::SortsByTime, Check::Order, "is not what was appended"),
@@ -160,6 +164,10 @@ const FLAWS: [(Flaw, Check, &str); 23] = [
     (Flaw::KeepsPruned, Check::Prune, "was loaded whole, and begins with"),
     (Flaw::KeepsLastQuestion, Check::Questions, "the index of open questions has"),
     (Flaw::SkipsEqualDeadlines, Check::Questions, "are left"),
+    (Flaw::KeepsLastAlarm, Check::Alarms, "the index of alarms has"),
+    (Flaw::SkipsEqualAlarms, Check::Alarms, "in pages of"),
+    (Flaw::KeepsNotes, Check::Notes, "was removed, and is there"),
+    (Flaw::IgnoresPrefixes, Check::Notes, "that begin with"),
     (Flaw::KeepsFirstWord, Check::Resources, "and not Some(ResourceKept { breaker: HalfOpen"),
     (Flaw::ActsEarly, Check::Crash, "after the first crash"),
 ];
@@ -189,8 +197,8 @@ impl Flawed {
             Flaw::Tears if append.records.len() > 1 => {
                 let others = append.records.split_off(1);
                 let (thread, expected) = (append.thread.clone(), append.expected.0 + 1);
-                let (snapshot, status, questions, at) =
-                    (append.snapshot.take(), append.status, append.questions.take(), append.at);
+                let (snapshot, status, at) = (append.snapshot.take(), append.status, append.at);
+                let (questions, alarms) = (append.questions.take(), append.alarms.take());
                 self.store.append(append).await?;
                 tokio::task::yield_now().await;
                 self.store
@@ -201,6 +209,7 @@ impl Flawed {
                         snapshot,
                         status,
                         questions,
+                        alarms,
                         at,
                     })
                     .await
@@ -211,6 +220,10 @@ impl Flawed {
             }
             Flaw::KeepsLastQuestion => {
                 append.questions = append.questions.filter(|questions| !questions.is_empty());
+                self.store.append(append).await
+            }
+            Flaw::KeepsLastAlarm => {
+                append.alarms = append.alarms.filter(|alarms| !alarms.is_empty());
                 self.store.append(append).await
             }
             Flaw::Converts => {
@@ -231,8 +244,8 @@ impl Flawed {
     /// Appends where the log ends, whatever was expected.
     async fn push(&self, append: Append) -> Result<Appended, StoreError> {
         let (thread, wanted) = (append.thread.clone(), append.expected);
-        let Append { records, status, questions, at, .. } = &append;
-        let again = (records.clone(), *status, questions.clone(), *at);
+        let Append { records, status, questions, alarms, at, .. } = &append;
+        let again = (records.clone(), *status, questions.clone(), alarms.clone(), *at);
         let mut result = self.store.append(append).await;
         if self.flaw == Flaw::TellsWrongNumbers {
             if let Err(StoreError::Moved { found, expected, .. }) = &mut result {
@@ -242,10 +255,19 @@ impl Flawed {
         }
         let mut next = result;
         while let Err(StoreError::Moved { found, .. }) = next {
-            let (records, status, questions, at) = again.clone();
+            let (records, status, questions, alarms, at) = again.clone();
             next = self
                 .store
-                .append(Append { thread: thread.clone(), expected: found, records, snapshot: None, status, questions, at })
+                .append(Append {
+                    thread: thread.clone(),
+                    expected: found,
+                    records,
+                    snapshot: None,
+                    status,
+                    questions,
+                    alarms,
+                    at,
+                })
                 .await;
             if next.is_ok() && self.flaw == Flaw::KeepsRefused {
                 return Err(StoreError::Moved { thread, expected: wanted, found });
@@ -309,6 +331,14 @@ impl Flawed {
         Ok(found)
     }
 
+    async fn rings(&self, behind: Option<&AlarmRow>, most: usize) -> Result<Vec<AlarmRow>, StoreError> {
+        let mut found = self.store.alarms(behind, most).await?;
+        if self.flaw == Flaw::SkipsEqualAlarms {
+            found.retain(|row| behind.is_none_or(|behind| row.alarm.at != behind.alarm.at));
+        }
+        Ok(found)
+    }
+
     async fn remove(&self, thread: &ThreadName) -> Result<bool, StoreError> {
         if self.flaw == Flaw::DeletesPrefixes {
             for other in self.store.threads(&ThreadQuery::new().prefix(thread.as_str()).limit(1_000)).await? {
@@ -353,7 +383,7 @@ impl Flawed {
             let rows = self.store.questions(&query).await?;
             let questions = rows.iter().filter(|row| row.thread == thread.name).map(|row| row.question).collect();
             let (base, status) = (snapshot.map(Box::new), thread.status);
-            let restore = Restore { thread: thread.name, base, entries, status, questions };
+            let restore = Restore { thread: thread.name, base, entries, status, questions, alarms: Vec::new() };
             left.store.restore(restore).await?;
         }
         Ok(left)
@@ -369,6 +399,8 @@ fn convert(record: &mut Record) {
 }
 
 impl Store for Flawed {
+    ferrata::hand_on_store!(store; resource, note);
+
     fn append(&self, append: Append) -> Pending<'_, Appended> {
         Box::pin(self.write(append))
     }
@@ -389,6 +421,22 @@ impl Store for Flawed {
         Box::pin(self.asked(query))
     }
 
+    fn alarms<'a>(&'a self, behind: Option<&'a AlarmRow>, most: usize) -> Pending<'a, Vec<AlarmRow>> {
+        Box::pin(self.rings(behind, most))
+    }
+
+    fn keep_note<'a>(&'a self, key: &'a str, note: Option<&'a [u8]>) -> Pending<'a, ()> {
+        // A note that is removed.
+        let is_left = self.flaw == Flaw::KeepsNotes && note.is_none();
+        if is_left { Box::pin(std::future::ready(Ok(()))) } else { self.store.keep_note(key, note) }
+    }
+
+    fn notes<'a>(&'a self, prefix: &'a str, behind: Option<&'a str>, most: usize) -> Pending<'a, Vec<String>> {
+        // Of the notes with another prefix, the next ones are taken along.
+        let prefix = if self.flaw == Flaw::IgnoresPrefixes { "" } else { prefix };
+        self.store.notes(prefix, behind, most)
+    }
+
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
         Box::pin(self.remove(thread))
     }
@@ -399,10 +447,6 @@ impl Store for Flawed {
 
     fn prune(&self, prune: Prune) -> Pending<'_, Pruned> {
         Box::pin(self.forget(prune))
-    }
-
-    fn resource<'a>(&'a self, name: &'a str) -> Pending<'a, Option<ResourceKept>> {
-        self.store.resource(name)
     }
 
     fn keep_resource<'a>(&'a self, name: &'a str, kept: &'a ResourceKept) -> Pending<'a, ()> {

@@ -125,6 +125,7 @@ pub(crate) async fn run(
         Outcome::Done(state) => Ended::Done(state.to_object()),
         Outcome::Waiting(questions) => Ended::Asked(questions),
         Outcome::Suspended(Suspension::Breakpoint) => Ended::Stopped,
+        Outcome::Outside(_) => return Err(Failure::Unsupported("a run that waits for a signal or a time")),
         Outcome::Suspended(_) => return Err(Failure::Unsupported("a run that was dropped")),
     })
 }

@@ -288,10 +288,14 @@ pub enum Origin {
     StateLimit,
     /// The node asked for more answers than the thread may wait for.
     QuestionLimit,
+    /// The node gave no sign of life, and the watchdog or a person stopped it.
+    Stalled,
+    /// The node waits for a signal that the graph does not know.
+    Signal,
 }
 
 impl Origin {
-    const ALL: [Self; 21] = [
+    const ALL: [Self; 23] = [
         Self::Node,
         Self::Panic,
         Self::Timeout,
@@ -313,6 +317,8 @@ impl Origin {
         Self::UpdateLimit,
         Self::StateLimit,
         Self::QuestionLimit,
+        Self::Stalled,
+        Self::Signal,
     ];
 
     /// Where a failure came from that was recorded with that code.
@@ -341,6 +347,8 @@ impl Origin {
             Self::UpdateLimit => "update-limit",
             Self::StateLimit => "state-limit",
             Self::QuestionLimit => "question-limit",
+            Self::Stalled => "stalled",
+            Self::Signal => "signal-unknown",
             Self::Node | Self::Panic | Self::Timeout => "node-failed",
         }
     }

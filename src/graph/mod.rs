@@ -5,6 +5,7 @@ mod draw;
 mod guard;
 mod lint;
 mod node;
+mod outside;
 mod past;
 mod plan;
 mod question;
@@ -32,6 +33,8 @@ use crate::state::{Schema, State, StateKind, StateObject, StaticState, to_value}
 pub(crate) use guard::GuardShape;
 pub(crate) use node::{Handler, Rule, Subgraph};
 pub use node::{IntoNode, Need, Node, PayloadType};
+pub use outside::Wait;
+pub(crate) use outside::When;
 use past::DeclaredPast;
 pub(crate) use plan::Pauses;
 pub(crate) use plan::{APPROVED, EXPIRED, REJECTED};
@@ -180,6 +183,7 @@ impl<S: State> GraphBuilder<S> {
             defaults: NodePolicy::default(),
             classifiers: Vec::new(),
             phases: Vec::new(),
+            signals: Vec::new(),
         };
         Self { plan, schema, state: PhantomData }
     }
@@ -433,6 +437,7 @@ fn shape_of<S: State>(plan: &Plan<S>, schema: Schema, subgraphs: &BTreeMap<Arc<s
         needs: n.node.needs.clone(),
         compensates: n.node.compensates,
         on_error_leads_to: n.node.on_error_leads_to.clone(),
+        when: n.node.when.clone(),
     };
     let nodes = plan.nodes.iter().map(shape).collect();
     let (input, output, pauses) = (plan.input.clone(), plan.output.clone(), plan.pauses.clone());
@@ -460,6 +465,7 @@ fn shape_of<S: State>(plan: &Plan<S>, schema: Schema, subgraphs: &BTreeMap<Arc<s
         unguarded,
         classifiers: plan.classifiers.clone(),
         guards: plan.guards(),
+        signals: plan.signals.clone(),
         subgraphs,
         kind,
     }

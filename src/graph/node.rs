@@ -82,6 +82,8 @@ pub struct Node<S> {
     pub(crate) subgraph: Option<Subgraph>,
     /// Whether its error handler is a graph, which it cannot be.
     pub(crate) on_error_is_graph: bool,
+    /// What holds it back.
+    pub(crate) when: Option<super::When>,
 }
 
 /// What the result of a node has to keep to: the state before it, and with what it wrote.
@@ -179,6 +181,7 @@ impl<S> Node<S> {
             on_error_leads_to: Vec::new(),
             subgraph: None,
             on_error_is_graph: false,
+            when: None,
         }
     }
 
@@ -200,6 +203,14 @@ impl<S> Node<S> {
     /// long as [`timeout`](Self::timeout) allows. The default is none.
     pub fn idle_timeout(mut self, limit: Duration) -> Self {
         self.policy.idle = Some(limit);
+        self
+    }
+
+    /// How long an attempt of the node may give no sign of life before a [supervisor](crate::Runner::supervise) looks at it, instead of what [that one says](crate::Supervise::patience); `None` for
+    /// as long as it takes. Without a supervisor nobody looks. A node that works for long is left alone as long as it gives signs of life: those of
+    /// [`idle_timeout`](Self::idle_timeout).
+    pub fn patience(mut self, time: Option<Duration>) -> Self {
+        self.policy.patience = Some(time);
         self
     }
 

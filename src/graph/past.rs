@@ -267,6 +267,7 @@ pub(super) fn structure<S>(plan: &Plan<S>) -> String {
         let kind = match (&node.handler, &node.subgraph) {
             (_, Some(graph)) => json!(["graph", graph.shape.fingerprint, graph.is_shared]),
             (Handler::Question(question), _) if question.is_approval => json!("approval"),
+            (Handler::Question(question), _) if question.is_wait() => json!("wait"),
             (Handler::Question(_), _) => json!("question"),
             (Handler::Function { .. }, _) => json!("function"),
         };

@@ -6,6 +6,7 @@ use crate::id::NodeName;
 
 use super::guard::Phase;
 use super::node::{Node, PayloadType, Subgraph};
+use super::outside::SignalShape;
 use super::past::DeclaredPast;
 use super::shape::RouteFn;
 use crate::error::ClassOf;
@@ -99,6 +100,7 @@ pub(crate) struct Plan<S> {
     pub(crate) defaults: NodePolicy,
     pub(crate) classifiers: Vec<ClassOf>,
     pub(crate) phases: Vec<Phase>,
+    pub(crate) signals: Vec<SignalShape>,
 }
 
 /// Nodes before and after which a run stops.

@@ -217,6 +217,7 @@ impl AskParts {
             schema: self.schema,
             assignee,
             deadline_ms: deadline.map(ms),
+            until: None,
             reminders_ms,
             on_expiry: on_expiry.unwrap_or_default(),
         }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::guard::GuardShape;
 use super::node::Need;
+use super::outside::{SignalShape, When};
 use super::plan::{Pauses, Starved};
 use crate::error::ClassOf;
 use crate::id::{NodeName, Path};
@@ -66,6 +67,8 @@ pub(crate) struct NodeShape {
     pub(crate) leads_to: Vec<NodeName>,
     /// Where its error handler may go.
     pub(crate) on_error_leads_to: Vec<NodeName>,
+    /// What holds it back.
+    pub(crate) when: Option<When>,
 }
 
 /// The graph's structure. Nodes keep their declared order, which is the order of merging.
@@ -90,6 +93,7 @@ pub(crate) struct Shape {
     pub(crate) unguarded: BTreeMap<String, String>,
     pub(crate) classifiers: Vec<ClassOf>,
     pub(crate) guards: Vec<GuardShape>,
+    pub(crate) signals: Vec<SignalShape>,
     /// The graphs inside it, by the name of their node or the key they are called by.
     pub(crate) subgraphs: BTreeMap<Arc<str>, SubgraphShape>,
     /// How its state is made, and those of the graphs inside it.

@@ -70,6 +70,7 @@ pub(crate) fn check<S>(plan: &Plan<S>, schema: &Schema) -> Result<(), BuildError
         mistakes.extend(stored_secrets(schema));
         mistakes.extend(policies(plan));
         mistakes.extend(questions(plan));
+        mistakes.extend(super::outside::mistakes(plan));
         mistakes.extend(payloads(plan));
         mistakes.extend(ways(plan));
         mistakes.extend(starving_joins(plan));
@@ -313,6 +314,7 @@ fn questions<S>(plan: &Plan<S>) -> Vec<Mistake> {
         }
         if let Handler::Question(question) = &node.node.handler
             && !is_approval
+            && !question.is_wait()
             && question.take.is_none()
         {
             let what = format!("nothing becomes of the answer to \"{name}\"");

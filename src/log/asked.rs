@@ -28,6 +28,11 @@ impl OpenQuestions {
                 Record::Answered(answered) => self.0.retain(|question| question.id != answered.question),
                 Record::Closed(closed) => self.0.retain(|question| !closed.questions.contains(&question.id)),
                 Record::Expired(expired) => self.0.retain(|question| question.id != expired.question),
+                Record::Delivered(delivered) => self.0.retain(|question| question.id != delivered.question),
+                Record::Reminded(reminded) => {
+                    let known = self.0.iter_mut().filter(|question| question.id == reminded.question);
+                    known.for_each(|question| Arc::make_mut(question).reminded = reminded.reminders);
+                }
                 // What is left may have others than the checkpoint that was read.
                 Record::Forked(_) => self.0.clear(),
                 // New input and edits close what they take the place of by a record of its own.

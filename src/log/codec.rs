@@ -274,7 +274,9 @@ mod tests {
     }
 
     fn records() -> Vec<Record> {
-        let ended = |outcome| Record::RunEnded(Box::new(RunEnded { run: RunId(uuid::Uuid::nil()), outcome, at: Timestamp(7) }));
+        let ended = |outcome| {
+            Record::RunEnded(Box::new(RunEnded { run: RunId(uuid::Uuid::nil()), outcome, why: None, at: Timestamp(7) }))
+        };
         let fault = Fault { code: "route".to_owned(), node: None, text: "ü".to_owned(), failure: None };
         vec![ended(RunOutcome::Done), ended(RunOutcome::Failed(fault))]
     }

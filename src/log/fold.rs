@@ -1,6 +1,6 @@
 //! The fold: what the records of a thread amount to. Nobody else interprets records.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -9,14 +9,21 @@ use uuid::Uuid;
 
 use super::compensation::{Compensable, Rollback};
 use super::journal::{self, EffectStatus, Journal, JournalEffect};
+use super::outside::{Delivered, Reminded, Signalled, Suspension};
+use super::parts::is_default;
 use super::question::{OnExpiry, Question, QuestionKind};
-use super::record::{AttemptFailed, Expired, Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped};
+use super::record::{
+    AttemptFailed, CloseReason, Closed, Expired, Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped,
+};
 use super::scope::{Again, Scope, Task, TaskStatus};
 use super::terms::{EffectTerms, InDoubt};
 use super::texts::SecretTexts;
 use crate::error::{Class, Origin};
 use crate::id::{BranchId, EffectId, Path, Position, QuestionId, TaskId};
 use crate::state::{StateError, StateKind};
+
+/// Of how many signals a thread remembers that it had them: one that is sent again within so many is known.
+const SIGNAL_IDS: usize = 1_000;
 
 /// A record that cannot follow what came before it: a damaged log, or a bug.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +46,9 @@ pub enum FoldError {
 pub(crate) struct RunHead {
     pub(crate) started: RunStarted,
     pub(crate) ended: Option<RunOutcome>,
+    /// Why it was suspended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) why: Option<Suspension>,
 }
 
 /// What the fold of a thread yields beside its graphs.
@@ -55,6 +65,18 @@ pub(crate) struct Facts {
     pub(crate) run: Option<RunHead>,
     /// Steps made in the life of the thread, those of subgraphs included.
     pub(crate) steps_total: u64,
+    /// Runs in a row that never ended and came to no result: their process died.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) deaths: u32,
+    /// Whether it can go on since its last run ended: what it waited for has come.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) is_ready: bool,
+    /// Signals that nothing has waited for yet, in the order in which they came.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) signals: Vec<Signalled>,
+    /// The ids of the signals that came last.
+    #[serde(default, skip_serializing_if = "VecDeque::is_empty")]
+    pub(crate) signal_ids: VecDeque<String>,
     /// How often the thread was forked.
     #[serde(default)]
     pub(crate) forks: u32,
@@ -156,13 +178,58 @@ impl Facts {
                     self.set_effect(effect, None);
                 }
             }
-            QuestionKind::Violation | QuestionKind::Guard(_) => {}
-            QuestionKind::Approval | QuestionKind::Free => {
-                let journal = self.journal(&question.task);
-                journal.answers.push((question.key.clone(), question.occurrence, value.clone()));
+            QuestionKind::Violation | QuestionKind::Guard(_) | QuestionKind::Stall => {}
+            QuestionKind::Approval | QuestionKind::Free => self.note_answer(&question, value),
+            // No answer comes to those: a signal is delivered, a time comes, a state is edited.
+            QuestionKind::Signal(_) | QuestionKind::Time | QuestionKind::Condition => {
+                return Err(FoldError::Misplaced { position: self.next, what: "answered" });
             }
         }
         Ok(question)
+    }
+
+    fn note_answer(&mut self, question: &Question, value: &Value) {
+        let answer = (question.key.clone(), question.occurrence, value.clone());
+        self.journal(&question.task).answers.push(answer);
+    }
+
+    fn close_all(&mut self, closed: &Closed) {
+        let (gone, open) = std::mem::take(&mut self.questions).into_iter().partition(|q| closed.questions.contains(&q.id));
+        self.questions = open;
+        // The state is edited: a condition may hold now.
+        let waited = |question: &Arc<Question>| question.kind == QuestionKind::Condition;
+        let gone: Vec<Arc<Question>> = gone;
+        self.is_ready |= closed.why == CloseReason::Superseded && gone.iter().any(waited);
+    }
+
+    /// Whether signals, times and conditions are all that it waits for.
+    pub(crate) fn waits_outside(&self) -> bool {
+        !self.questions.is_empty() && self.questions.iter().all(|question| question.is_outside())
+    }
+
+    fn take_signal(&mut self, signalled: &Signalled) {
+        if self.signal_ids.len() >= SIGNAL_IDS {
+            self.signal_ids.pop_front();
+        }
+        self.signal_ids.push_back(signalled.id.clone());
+        self.signals.push(signalled.clone());
+    }
+
+    fn deliver(&mut self, delivered: &Delivered) -> Result<(), FoldError> {
+        let misplaced = FoldError::Misplaced { position: self.next, what: "delivered" };
+        let place = self.signals.iter().position(|signal| signal.id == delivered.signal).ok_or(misplaced)?;
+        let question = self.close(delivered.question, "delivered")?;
+        let signal = self.signals.remove(place);
+        self.note_answer(&question, &signal.value);
+        self.is_ready = self.run.as_ref().is_some_and(|run| run.ended.is_some());
+        Ok(())
+    }
+
+    fn remind(&mut self, reminded: &Reminded) -> Result<(), FoldError> {
+        let misplaced = FoldError::Misplaced { position: self.next, what: "reminded" };
+        let question = self.questions.iter_mut().find(|question| question.id == reminded.question).ok_or(misplaced)?;
+        Arc::make_mut(question).reminded = reminded.reminders;
+        Ok(())
     }
 }
 
@@ -268,6 +335,7 @@ impl Folded {
             Record::RunStarted(started) => self.start_run(started),
             Record::Input(input) => self.take_input(input)?,
             Record::TaskDone(done) => {
+                facts.deaths = 0;
                 let task = self.task_mut(&done.task, "task_done")?;
                 task.status = TaskStatus::Done(Arc::clone(done));
                 task.attempts = done.attempt;
@@ -287,7 +355,10 @@ impl Folded {
             Record::Asked(question) => facts.questions.push(Arc::clone(question)),
             Record::Answered(answered) => self.take_answer(answered)?,
             Record::Expired(expired) => facts.expire(expired)?,
-            Record::Closed(closed) => facts.questions.retain(|q| !closed.questions.contains(&q.id)),
+            Record::Closed(closed) => facts.close_all(closed),
+            Record::Reminded(reminded) => facts.remind(reminded)?,
+            Record::Signalled(signalled) => facts.take_signal(signalled),
+            Record::Delivered(delivered) => facts.deliver(delivered)?,
             Record::EffectStarted(started) => {
                 facts.note_effect(&started.effect, EffectStatus::Started, Some(&started.terms));
             }
@@ -298,6 +369,7 @@ impl Folded {
             Record::EffectDoubted(doubted) => _ = facts.set_effect(&doubted.effect, Some(EffectStatus::Started)),
             Record::Marked(marked) => facts.journal(&marked.task).set_mark(&marked.key, &marked.value),
             Record::Stepped(stepped) => {
+                facts.deaths = 0;
                 if stepped.as_node.is_some() {
                     self.give_up(&stepped.path);
                 }
@@ -310,8 +382,9 @@ impl Folded {
             Record::Forked(forked) => self.fork(forked),
             Record::Upgraded(upgraded) => self.upgrade(upgraded)?,
             Record::RunEnded(ended) => {
+                facts.deaths = 0;
                 if let Some(run) = &mut facts.run {
-                    run.ended = Some(ended.outcome.clone());
+                    (run.ended, run.why) = (Some(ended.outcome.clone()), ended.why);
                 }
             }
         }
@@ -323,6 +396,7 @@ impl Folded {
         let task = self.task_mut(&failed.task, "attempt_failed")?;
         task.attempts = failed.attempt;
         task.again = Some(Again { next_at: failed.next_at, began: failed.began });
+        task.stalls += u32::from(failed.failure.origin == Origin::Stalled);
         if failed.failure.class == Class::Violation {
             task.rounds += 1;
             task.feedback.push(failed.failure.clone());
@@ -338,7 +412,10 @@ impl Folded {
     }
 
     fn start_run(&mut self, started: &RunStarted) {
-        self.facts.run = Some(RunHead { started: started.clone(), ended: None });
+        let was_cut_off = self.facts.run.as_ref().is_some_and(|run| run.ended.is_none());
+        self.facts.is_ready = false;
+        self.facts.deaths = if was_cut_off { self.facts.deaths.saturating_add(1) } else { 0 };
+        self.facts.run = Some(RunHead { started: started.clone(), ended: None, why: None });
         let has_failed = |(scope, index): (&Scope, usize)| matches!(scope.facts.tasks[index].status, TaskStatus::Failed(_));
         let tasks = self.scopes().flat_map(|scope| (0..scope.facts.tasks.len()).map(move |index| (scope, index)));
         let failed: Vec<TaskId> = tasks.filter(|task| has_failed(*task)).map(|(scope, index)| scope.task_id(index)).collect();
@@ -375,6 +452,8 @@ impl Folded {
         self.forget(&input.path, &ahead);
         if input.path.is_root() {
             (self.facts.compensable, self.facts.rollback) = (Vec::new(), None);
+            // What nobody took belongs to the work that is over.
+            self.facts.signals.clear();
         }
         let position = self.facts.next;
         let outer = if input.shared { input.path.outer() } else { None };

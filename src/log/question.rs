@@ -8,6 +8,7 @@ use serde_json::Value;
 use super::parts::is_default;
 use crate::clock::Timestamp;
 use crate::id::{EffectId, NodeName, QuestionId, TaskId};
+use crate::policy::QuestionTerms;
 use crate::state::value_bytes;
 
 /// What an open question is about.
@@ -25,6 +26,21 @@ pub enum QuestionKind {
     Violation,
     /// Whether these nodes, which go in circles, go on.
     Guard(Vec<NodeName>),
+    /// Whether a node that gave no sign of life, twice, is tried again.
+    Stall,
+    /// When a signal of that name comes. Nobody is asked: the world answers.
+    Signal(String),
+    /// When its deadline has come. Nobody is asked.
+    Time,
+    /// When what the node needs is there. Nobody is asked: the state has to change from outside.
+    Condition,
+}
+
+impl QuestionKind {
+    /// Whether nobody is asked: it is answered by a signal, by time, or by a change of the state.
+    pub fn is_outside(&self) -> bool {
+        matches!(self, Self::Signal(_) | Self::Time | Self::Condition)
+    }
 }
 
 /// What becomes of a question whose deadline has passed without an answer. To expire is never to be refused: the log has a record of its own for it.
@@ -79,12 +95,39 @@ pub struct Question {
     pub on_expiry: OnExpiry,
     /// When it was asked.
     pub asked_at: Timestamp,
+    /// Whether somebody is told of it as soon as it is asked: a supervisor is there to do so.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tell: bool,
+    /// How many times somebody was told of it and reminded.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub reminded: u32,
 }
 
 impl Question {
     /// Whether it asks if an effect was performed.
     pub fn is_doubt(&self) -> bool {
         matches!(self.kind, QuestionKind::Doubt(_))
+    }
+
+    /// Whether nobody is asked: it waits for a signal, for a time, or for a change of the state.
+    pub fn is_outside(&self) -> bool {
+        self.kind.is_outside()
+    }
+
+    /// The times at which somebody is told of it and reminded, in this order.
+    fn calls(&self) -> impl Iterator<Item = Timestamp> {
+        self.tell.then_some(self.asked_at).into_iter().chain(self.reminders.iter().copied())
+    }
+
+    /// How many of its reminders are due at that time, those that were given among them.
+    pub(crate) fn calls_by(&self, now: Timestamp) -> u32 {
+        u32::try_from(self.calls().take_while(|at| *at <= now).count()).unwrap_or(u32::MAX)
+    }
+
+    /// When somebody has to look at it next: a reminder that was not given, or its deadline.
+    pub(crate) fn rings_at(&self) -> Option<Timestamp> {
+        let given = usize::try_from(self.reminded).unwrap_or(usize::MAX);
+        self.calls().nth(given).into_iter().chain(self.deadline).min()
     }
 
     /// Whether its deadline has passed at that time: it can no longer be answered, and expires when the thread is continued.
@@ -104,6 +147,8 @@ pub(crate) struct QuestionSpec {
     pub(crate) schema: Value,
     pub(crate) assignee: Option<String>,
     pub(crate) deadline_ms: Option<u64>,
+    /// When it is over at the latest, whatever the time is when it is asked.
+    pub(crate) until: Option<Timestamp>,
     pub(crate) reminders_ms: Vec<u64>,
     pub(crate) on_expiry: OnExpiry,
 }
@@ -119,7 +164,17 @@ impl QuestionSpec {
         self.text.len() as u64 + values.map(value_bytes).sum::<u64>()
     }
 
-    pub(crate) fn ask(self, id: QuestionId, task: TaskId, now: Timestamp) -> Question {
+    /// Whether it says itself until when, or when somebody is reminded.
+    fn has_times(&self) -> bool {
+        self.deadline_ms.is_some() || !self.reminders_ms.is_empty()
+    }
+
+    /// `terms`: what holds for questions that say no times of their own, where a supervisor looks after them.
+    pub(crate) fn ask(mut self, id: QuestionId, task: TaskId, now: Timestamp, terms: Option<&QuestionTerms>) -> Question {
+        let terms = terms.filter(|_| !self.kind.is_outside());
+        if let Some(terms) = terms.filter(|_| !self.has_times()) {
+            (self.reminders_ms, self.deadline_ms) = terms.in_ms();
+        }
         Question {
             id,
             task,
@@ -130,10 +185,12 @@ impl QuestionSpec {
             show: self.show,
             schema: self.schema,
             assignee: self.assignee,
-            deadline: self.deadline_ms.map(|ms| now.plus_ms(ms)),
+            deadline: self.deadline_ms.map(|ms| now.plus_ms(ms)).into_iter().chain(self.until).min(),
             reminders: self.reminders_ms.into_iter().map(|ms| now.plus_ms(ms)).collect(),
             on_expiry: self.on_expiry,
             asked_at: now,
+            tell: terms.is_some(),
+            reminded: 0,
         }
     }
 }

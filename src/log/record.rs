@@ -8,6 +8,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use super::effect::{Compensating, EffectDone, EffectDoubted, EffectFailed, EffectStarted, Marked};
+use super::outside::{Delivered, Reminded, Signalled, Suspension};
 use super::parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger};
 use super::question::{OnExpiry, Question};
 use super::rounds::Rounds;
@@ -46,6 +47,12 @@ pub enum Record {
     Closed(Box<Closed>),
     /// A question was not answered in time.
     Expired(Box<Expired>),
+    /// Somebody was told of a question, or reminded of it.
+    Reminded(Box<Reminded>),
+    /// A signal came from outside.
+    Signalled(Box<Signalled>),
+    /// A signal reached what waits for it.
+    Delivered(Box<Delivered>),
     /// An effect that must not happen twice is about to be performed.
     EffectStarted(Box<EffectStarted>),
     /// An effect was performed.
@@ -417,6 +424,9 @@ pub struct RunEnded {
     pub run: RunId,
     /// How.
     pub outcome: RunOutcome,
+    /// Why it was suspended, if it was; absent in older logs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<Suspension>,
     /// When.
     pub at: Timestamp,
 }

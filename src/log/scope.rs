@@ -67,6 +67,9 @@ pub(crate) struct Task {
     /// Whether it has one more round, whatever its guard says.
     #[serde(default, skip_serializing_if = "is_default")]
     pub(crate) once: bool,
+    /// How many of its attempts hung since a person said something of it.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub(crate) stalls: u32,
 }
 
 /// See [`Task::again`].
@@ -92,6 +95,7 @@ impl Task {
             refused: None,
             stopped: false,
             once: false,
+            stalls: 0,
         }
     }
 

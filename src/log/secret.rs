@@ -72,6 +72,9 @@ impl<'w, E> Walk<'w, E> {
             | Record::Answered(_)
             | Record::Closed(_)
             | Record::Expired(_)
+            | Record::Reminded(_)
+            | Record::Signalled(_)
+            | Record::Delivered(_)
             | Record::EffectStarted(_)
             | Record::EffectDone(_)
             | Record::EffectFailed(_)
@@ -124,6 +127,7 @@ impl<'w, E> Walk<'w, E> {
                 refused: _,
                 stopped: _,
                 once: _,
+                stalls: _,
             } = task;
             self.due(path, due)?;
             match status {

@@ -82,6 +82,9 @@ impl Snapshot {
                 scope.facts.rounds = None;
             }
         }
+        if other.facts.deaths == 0 {
+            self.facts.deaths = 0;
+        }
         self
     }
 

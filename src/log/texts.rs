@@ -45,14 +45,14 @@ impl SecretTexts {
     }
 
     /// The texts of a thread at work; none without secrets.
-    pub(super) fn of(folded: &Folded) -> Self {
+    pub(crate) fn of(folded: &Folded) -> Self {
         let mut texts = Self::default();
         texts.learn_from(folded);
         texts
     }
 
     /// The text as it is stored.
-    pub(super) fn blotted<'t>(&self, text: &'t str) -> Cow<'t, str> {
+    pub(crate) fn blotted<'t>(&self, text: &'t str) -> Cow<'t, str> {
         let mut text = Cow::Borrowed(text);
         if self.is_in(&text) {
             self.blot(text.to_mut());
@@ -165,7 +165,7 @@ impl SecretTexts {
                 why.iter_mut().for_each(|fault| self.blot_fault(fault));
             }
             Record::RunEnded(ended) => {
-                let RunEnded { run: _, outcome, at: _ } = &mut **ended;
+                let RunEnded { run: _, outcome, why: _, at: _ } = &mut **ended;
                 self.blot_outcome(outcome);
             }
             // No texts for people: state, which is sealed, and values that nodes work with.
@@ -174,6 +174,9 @@ impl SecretTexts {
             | Record::Answered(_)
             | Record::Closed(_)
             | Record::Expired(_)
+            | Record::Reminded(_)
+            | Record::Signalled(_)
+            | Record::Delivered(_)
             | Record::Marked(_)
             | Record::Upgraded(_)
             | Record::Forked(_) => {}
@@ -188,7 +191,7 @@ impl SecretTexts {
         let faults = rollback.iter_mut().filter_map(|rollback| rollback.why.as_mut());
         faults.for_each(|fault| self.blot_fault(fault));
         questions.iter_mut().for_each(|question| self.blot_question(question));
-        if let Some(RunHead { started: _, ended: Some(outcome) }) = run {
+        if let Some(RunHead { started: _, ended: Some(outcome), why: _ }) = run {
             self.blot_outcome(outcome);
         }
         inner.iter_mut().for_each(|(_, scope)| self.blot_arguments(scope.facts.arguments.as_mut()));
@@ -228,6 +231,7 @@ impl SecretTexts {
             refused,
             stopped: _,
             once: _,
+            stalls: _,
         } = task;
         refused.iter_mut().for_each(|refused| self.blot(refused));
         feedback.iter_mut().for_each(|failure| self.blot_failure(failure));

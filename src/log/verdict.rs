@@ -19,13 +19,19 @@ impl Folded {
                 self.facts.journal(&closed.task).refusal = Some(answered.value.clone());
                 Ok(())
             }
-            QuestionKind::Violation | QuestionKind::Guard(_) if self.find(&closed.task).is_none() => {
+            QuestionKind::Violation | QuestionKind::Guard(_) | QuestionKind::Stall if self.find(&closed.task).is_none() => {
                 self.facts.journal(&closed.task).verdicts.push((answered.value.clone(), shown));
                 Ok(())
             }
             QuestionKind::Violation => self.judge(&closed.task, &answered.value, shown),
             QuestionKind::Guard(nodes) => self.let_go_on(&closed.task, nodes, &answered.value),
-            QuestionKind::Approval | QuestionKind::Free | QuestionKind::Doubt(_) => Ok(()),
+            QuestionKind::Stall => self.try_again(&closed.task, &answered.value),
+            QuestionKind::Approval
+            | QuestionKind::Free
+            | QuestionKind::Doubt(_)
+            | QuestionKind::Signal(_)
+            | QuestionKind::Time
+            | QuestionKind::Condition => Ok(()),
         }
     }
 
@@ -69,6 +75,21 @@ impl Folded {
         }
         if verdict["verdict"] != "reject" {
             scope.begin_anew(nodes);
+        }
+        Ok(())
+    }
+
+    /// What a person says of a task that hung.
+    pub(crate) fn try_again(&mut self, task: &TaskId, verdict: &Value) -> Result<(), FoldError> {
+        let task = self.task_mut(task, "answered")?;
+        task.judged += 1;
+        // It has all its attempts again, and the time that the person took is not the task's.
+        (task.again, task.spent, task.rounds, task.stalls) = (None, task.attempts, 0, 0);
+        let said = |key: &str| verdict[key].as_str().unwrap_or_default().to_owned();
+        match verdict["verdict"].as_str() {
+            Some("reject") => task.refused = Some(said("reason")),
+            Some("edit") => task.feedback.push(Failure::said(said("value"))),
+            _ => {}
         }
         Ok(())
     }

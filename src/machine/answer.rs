@@ -33,6 +33,8 @@ pub(crate) enum AnswerRefusal {
         "question {id} (\"{question}\") could be answered until {deadline} ms; resume the thread, and it goes on as the question says"
     )]
     Overdue { id: QuestionId, question: String, deadline: u64 },
+    #[error("question {id} (\"{question}\") is no person's to answer: send a signal, wait for its time, or change the state")]
+    Outside { id: QuestionId, question: String },
     #[error("question {0} is answered twice in one call; give one answer")]
     Twice(QuestionId),
     #[error("the answer does not fit question \"{question}\": {what}; the question stays open")]
@@ -67,6 +69,9 @@ impl Machine {
         let Some(question) = self.folded.facts.question(answer.question) else {
             return Err(AnswerRefusal::NotOpen(answer.question));
         };
+        if question.is_outside() {
+            return Err(AnswerRefusal::Outside { id: question.id, question: shortened(&question.text) });
+        }
         if let Some(Timestamp(deadline)) = question.deadline.filter(|_| question.is_overdue(now)) {
             return Err(AnswerRefusal::Overdue { id: question.id, question: shortened(&question.text), deadline });
         }
@@ -99,7 +104,7 @@ impl Machine {
     }
 
     /// A task that waited for an answer may go on, and so may those that wait for the graph it is in, however deep.
-    fn wake(&mut self, question: &Question, env: &Env<'_>) -> Step {
+    pub(super) fn wake(&mut self, question: &Question, env: &Env<'_>) -> Step {
         let asked = &question.task;
         for depth in (0..=asked.path.frames().len()).rev() {
             let path = asked.path.to_depth(depth);
@@ -149,13 +154,13 @@ pub(crate) fn check_expiry(spec: &QuestionSpec) -> Result<(), String> {
     Ok(())
 }
 
-fn fits(kind: &QuestionKind, schema: &Value, value: &Value) -> Result<(), String> {
+pub(super) fn fits(kind: &QuestionKind, schema: &Value, value: &Value) -> Result<(), String> {
     let validator = jsonschema::validator_for(schema).map_err(|e| format!("its own schema is no JSON Schema: {e}"))?;
     let wrong: Vec<String> = validator.iter_errors(value).take(REASONS_MAX).map(|error| reason(&error)).collect();
     match (wrong.is_empty(), kind) {
         (true, _) => Ok(()),
         // What a schema of alternatives has to say helps nobody.
-        (false, QuestionKind::Approval | QuestionKind::Violation | QuestionKind::Guard(_)) => {
+        (false, QuestionKind::Approval | QuestionKind::Violation | QuestionKind::Guard(_) | QuestionKind::Stall) => {
             Err(format!("{} is not one of {}", shortened(&value.to_string()), approvals(schema)))
         }
         (false, _) => Err(wrong.join("; ")),

@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Env, Machine, Place, Step};
 use crate::error::Failure;
 use crate::graph::doubt_schema;
-use crate::id::{EffectId, QuestionId, TaskId};
+use crate::id::{EffectId, TaskId};
 use crate::log::{
     Cost, Doubt, EffectDone, EffectDoubted, EffectFailed, EffectStarted, EffectTerms, InDoubt, Marked, OnExpiry, QuestionKind,
     QuestionSpec, Record,
@@ -124,11 +124,11 @@ impl Machine {
             schema: doubt_schema(),
             assignee: None,
             deadline_ms: None,
+            until: None,
             reminders_ms: Vec::new(),
             on_expiry: OnExpiry::default(),
         };
-        let question = spec.ask(QuestionId((env.new_id)()), effect.task.clone(), env.now);
         self.record(Record::EffectDoubted(Box::new(EffectDoubted { effect: effect.clone(), why: why.clone(), at: env.now })))?;
-        self.record(Record::Asked(Arc::new(question)))
+        self.ask(spec, &effect.task, env).map(|_| ())
     }
 }

@@ -101,7 +101,7 @@ impl RunFailure {
         Failure { origin: self.origin(), class, message: self.to_string(), causes: Vec::new(), tried }
     }
 
-    pub(super) fn fault(&self) -> Fault {
+    pub(crate) fn fault(&self) -> Fault {
         let node = match self {
             Self::Node { node, .. } | Self::Route { node, .. } | Self::Starved { node, .. } => Some(node.clone()),
             Self::Compensated { fault } => fault.node.clone(),

@@ -9,7 +9,7 @@ use super::step::Scheduled;
 use super::{Env, Live, Machine, Step};
 use crate::error::{Class, Failure, Origin};
 use crate::graph::{GuardShape, Shape, circle_schema};
-use crate::id::{NodeName, QuestionId, TaskId};
+use crate::id::{NodeName, TaskId};
 use crate::log::{Arrival, Cost, OnExpiry, QuestionKind, QuestionSpec, Record, Rerouted, Rounds, Scope, TaskFailed};
 use crate::policy::Trip;
 
@@ -112,6 +112,7 @@ fn question(shape: &Shape, rounds: &BTreeMap<NodeName, Rounds>, node: &NodeName,
         show: Some(json!({"node": node, "phase": guard.phase, "why": trip.to_string(), "rounds": own, "tried": tried})),
         assignee: None,
         deadline_ms: None,
+        until: None,
         reminders_ms: Vec::new(),
         on_expiry: OnExpiry::default(),
     }
@@ -149,7 +150,7 @@ impl Machine {
                 self.folded.let_go_on(task, nodes, &verdict)?;
                 continue;
             }
-            self.record(Record::Asked(Arc::new(spec.ask(QuestionId((env.new_id)()), task.clone(), env.now))))?;
+            self.ask(spec, task, env)?;
             self.motion_mut(&task.path).into_iter().for_each(|motion| motion.tasks[index] = Live::Paused);
             return Ok(true);
         }

@@ -17,6 +17,7 @@ mod gone;
 mod guard;
 mod motion;
 mod node_set;
+mod outside;
 mod step;
 mod stop;
 mod task;
@@ -31,7 +32,10 @@ use crate::clock::Timestamp;
 use crate::error::Failure;
 use crate::graph::{Pauses, Shape};
 use crate::id::{NodeName, Path, TaskId, ThreadName};
-use crate::log::{Durability, FoldError, Folded, Journal, Record, RunEnded, RunOutcome, Scope, TaskStatus, UpgradedState};
+use crate::log::{
+    Durability, FoldError, Folded, Journal, Record, RunEnded, RunOutcome, Scope, Suspension, TaskStatus, UpgradedState,
+};
+use crate::policy::QuestionTerms;
 use crate::state::resolve;
 use motion::{Live, Motion};
 
@@ -43,6 +47,7 @@ pub(crate) use edit::EditRefusal;
 pub(crate) use effect::Note;
 pub(crate) use ending::{Ending, RunFailure};
 pub(crate) use gone::Gone;
+pub(crate) use outside::{GivenSignal, SignalRefusal, Taken};
 pub(crate) use task::TaskEnd;
 
 /// Time, chance and new identifiers, as the caller hands them in.
@@ -50,6 +55,8 @@ pub(crate) struct Env<'a> {
     pub(crate) now: Timestamp,
     pub(crate) new_id: &'a dyn Fn() -> Uuid,
     pub(crate) jitter: &'a dyn Fn() -> f64,
+    /// What holds for questions that say no times of their own, where a supervisor looks after them.
+    pub(crate) terms: Option<&'a QuestionTerms>,
 }
 
 /// What the runner has to do once the records are appended.
@@ -123,6 +130,8 @@ pub(crate) struct Machine {
     serial: u64,
     durability: Durability,
     stopping: bool,
+    /// Why it was told to stop.
+    why: Option<Suspension>,
     /// Whether the run has ended: nothing that is reported later counts.
     ended: bool,
     /// Graphs with a step that failed to merge: in memory they may hold what was never recorded.
@@ -151,6 +160,7 @@ impl Machine {
             serial: 0,
             durability: Durability::Step,
             stopping: false,
+            why: None,
             ended: false,
             spoiled: BTreeMap::new(),
             upgraded: None,
@@ -383,7 +393,7 @@ impl Machine {
             match node {
                 Some(node) if is_held_back => motion.hold_back(node, index),
                 Some(node) => {
-                    if !self.is_guarded(index, node, &task, env)? {
+                    if !self.is_guarded(index, node, &task, env)? && !self.is_held_back(index, node, &task, env)? {
                         self.start(index, node, task, cap.is_some(), env);
                     }
                 }
@@ -470,10 +480,19 @@ impl Machine {
             Ending::Suspended | Ending::Paused | Ending::Expired => RunOutcome::Suspended,
             Ending::Failed(failure) => RunOutcome::Failed(failure.fault()),
         };
-        if let Some(run) = self.folded.facts.run.as_ref().map(|run| run.started.run) {
-            self.record(Record::RunEnded(Box::new(RunEnded { run, outcome, at: env.now })))?;
-        }
+        let why = match &ending {
+            Ending::Suspended => self.why,
+            Ending::Paused => Some(Suspension::Breakpoint),
+            Ending::Expired => Some(Suspension::Expired),
+            Ending::Done | Ending::Handed { .. } | Ending::Waiting(_) | Ending::Failed(_) => None,
+        };
+        self.record_end(outcome, why, env)?;
         self.commands.push(Command::End(ending));
         Ok(())
+    }
+
+    fn record_end(&mut self, outcome: RunOutcome, why: Option<Suspension>, env: &Env<'_>) -> Step {
+        let Some(run) = self.folded.facts.run.as_ref().map(|run| run.started.run) else { return Ok(()) };
+        self.record(Record::RunEnded(Box::new(RunEnded { run, outcome, why, at: env.now })))
     }
 }

@@ -113,7 +113,7 @@ pub(super) fn after(shape: &Shape, scope: &Scope, node: &NodeName) -> Result<Sch
     if let Some(exits) = exits {
         next.fire(shape, node, exits, &scope.state)?;
     }
-    next.defer(shape, NodeSet::default());
+    next.defer(shape, NodeSet::default(), &scope.state);
     next.starve(shape)?;
     Ok(next.finish(shape))
 }
@@ -151,7 +151,7 @@ fn next(
     }
     next.reroute(shape, rounds);
     let waiting = scope.facts.deferred.iter().filter_map(|node| shape.index(node)).collect();
-    next.defer(shape, waiting);
+    next.defer(shape, waiting, &scope.state);
     next.starve(shape)?;
     Ok(next)
 }
@@ -289,11 +289,21 @@ impl Next {
         }
     }
 
-    /// Puts deferred nodes aside, together with those that wait already; with nothing else due it is their turn.
-    fn defer(&mut self, shape: &Shape, waiting: NodeSet) {
+    /// Puts deferred nodes and those whose condition does not hold aside, together with those that wait already; with nothing else due it is their turn.
+    fn defer(&mut self, shape: &Shape, waiting: NodeSet, state: &StateCell) {
+        let can_run = |node: usize| shape.nodes[node].when.as_ref().is_none_or(|when| when.holds(state.object()));
         self.deferred = waiting;
-        let later = self.edges.split_off(|node| shape.nodes[node].policy.deferred);
+        // What was held back, and is no longer.
+        let free = self
+            .deferred
+            .split_off(|node| shape.nodes[node].when.is_some() && !shape.nodes[node].policy.deferred && can_run(node));
+        self.edges.extend(free.iter());
+        let later = self.edges.split_off(|node| shape.nodes[node].policy.deferred || !can_run(node));
         self.deferred.extend(later.iter());
+        if self.edges.is_empty() && self.sends.is_empty() {
+            self.edges = self.deferred.split_off(can_run);
+        }
+        // Nothing can run: what is held back has its turn, and the thread waits with it.
         if self.edges.is_empty() && self.sends.is_empty() {
             self.edges = std::mem::take(&mut self.deferred);
         }

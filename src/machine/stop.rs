@@ -2,19 +2,19 @@
 
 use super::{Command, Env, Live, Machine, Step};
 use crate::id::{Path, TaskId};
-use crate::log::Doubt;
+use crate::log::{Doubt, Suspension};
 
 impl Machine {
     /// Starts nothing new; the run ends as suspended when what is running has ended.
-    pub(crate) fn stop(&mut self, env: &Env<'_>) -> Step {
-        self.stopping = true;
+    pub(crate) fn stop(&mut self, why: Suspension, env: &Env<'_>) -> Step {
+        (self.stopping, self.why) = (true, Some(why));
         let inner: Vec<Path> = self.inner.keys().rev().cloned().collect();
         inner.iter().chain([&Path::ROOT]).try_for_each(|path| self.go_on(path, env))
     }
 
     /// Cuts everything that is running: effects under way are in doubt, and the run ends.
-    pub(crate) fn cancel(&mut self, env: &Env<'_>) -> Step {
-        self.stopping = true;
+    pub(crate) fn cancel(&mut self, why: Suspension, env: &Env<'_>) -> Step {
+        (self.stopping, self.why) = (true, Some(why));
         let mut cut: Vec<TaskId> = Vec::new();
         for (path, motion) in std::iter::once((&Path::ROOT, &self.root)).chain(&self.inner) {
             let Some(scope) = self.folded.scope(path) else { continue };

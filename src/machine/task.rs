@@ -7,7 +7,7 @@ use serde_json::Value;
 use super::{Env, Live, Machine, Place, Step};
 use crate::clock::Timestamp;
 use crate::error::{Class, Failure, Origin};
-use crate::graph::{EXPIRED, NodeShape, verdict_schema};
+use crate::graph::{EXPIRED, NodeShape, circle_schema, verdict_schema};
 use crate::id::{EffectId, NodeName, Path, QuestionId, TaskId};
 use crate::log::{
     AttemptFailed, CloseReason, Closed, Cost, Doubt, OnExpiry, QuestionKind, QuestionSpec, Record, Target, TaskDone, TaskFailed,
@@ -75,6 +75,24 @@ fn violation(task: &TaskId, failure: &Failure, result: Option<Value>) -> Questio
         })),
         assignee: None,
         deadline_ms: None,
+        until: None,
+        reminders_ms: Vec::new(),
+        on_expiry: OnExpiry::default(),
+    }
+}
+
+/// What a person is asked about a node that hangs.
+fn stall(task: &TaskId, failure: &Failure) -> QuestionSpec {
+    QuestionSpec {
+        key: "stall".into(),
+        occurrence: 0,
+        kind: QuestionKind::Stall,
+        text: format!("Node \"{}\" hangs: {failure}. It was begun again once already. Is it tried again?", task.node),
+        schema: circle_schema(),
+        show: Some(serde_json::json!({"node": task.node, "why": failure.to_string()})),
+        assignee: None,
+        deadline_ms: None,
+        until: None,
         reminders_ms: Vec::new(),
         on_expiry: OnExpiry::default(),
     }
@@ -84,7 +102,7 @@ impl Machine {
     /// Takes in the end of an attempt. A late one, of a task that has moved on, changes nothing.
     pub(crate) fn task_ended(&mut self, place: &Place, end: TaskEnd, cost: Cost, env: &Env<'_>) -> Step {
         let Some(task) = self.current(place) else { return Ok(()) };
-        let end = self.asking(end);
+        let end = self.waiting_for_known(self.asking(end));
         let (path, index) = (&place.path, place.index);
         let attempt = self.folded.scope(path).map_or(0, |scope| scope.facts.tasks[index].attempts).saturating_add(1);
         let live = if matches!(end, TaskEnd::Paused { .. }) { Live::Paused } else { Live::Idle };
@@ -130,8 +148,10 @@ impl Machine {
                     self.doubt_one(&effect, &Doubt::Failed(failure), env)?;
                 }
                 for spec in questions {
-                    let question = spec.ask(QuestionId((env.new_id)()), task.clone(), env.now);
-                    self.record(Record::Asked(Arc::new(question)))?;
+                    if self.ask(spec, &task, env)? {
+                        // It need not wait.
+                        self.motion_mut(&task.path).into_iter().for_each(|motion| _ = motion.woken.insert(index));
+                    }
                 }
                 self.doubt(&task, &why, true, env)?;
                 Ok(())
@@ -148,14 +168,19 @@ impl Machine {
                 self.finish(TaskDone { task, attempt, changes, goto, handled, degraded, failures, to_parent, cost })
             }
             TaskEnd::Failed { failure, result, .. } if then.delay.is_none() && then.asks => {
-                let question = violation(&task, &failure, result).ask(QuestionId((env.new_id)()), task.clone(), env.now);
+                let is_stall = failure.origin == Origin::Stalled;
+                let question = if is_stall { stall(&task, &failure) } else { violation(&task, &failure, result) };
                 let began = self.began(&task, index);
                 let failed = AttemptFailed { task: task.clone(), attempt, failure, next_at: env.now, began, cost };
                 self.record(Record::AttemptFailed(Box::new(failed)))?;
                 if let Some((verdict, shown)) = self.folded.verdict(&task) {
-                    return self.folded.judge(&task, &verdict, shown);
+                    return if is_stall {
+                        self.folded.try_again(&task, &verdict)
+                    } else {
+                        self.folded.judge(&task, &verdict, shown)
+                    };
                 }
-                self.record(Record::Asked(Arc::new(question)))?;
+                self.ask(question, &task, env)?;
                 self.pause(&task.path, index)
             }
             TaskEnd::Failed { failure, .. } => self.retry_or_fail(index, task, attempt, failure, then, cost, env),
@@ -280,6 +305,12 @@ impl Machine {
             None if rounds > 0 && first => attempt.saturating_sub(spent).saturating_sub(known.rounds),
             None => attempt - spent,
         };
+        if failure.origin == Origin::Stalled {
+            let delay = (known.stalls == 0).then_some(std::time::Duration::ZERO);
+            return AfterFailure { delay, asks: true, ..AfterFailure::default() };
+        }
+        // An attempt that hung is none of those that the policy counts.
+        let nth = nth.saturating_sub(known.stalls).max(1);
         let delay = retry.unwrap_or_default().next_delay(nth, failure.class, retry_after, (env.jitter)());
         // What was tried again inside is not tried again here, and no attempt begins when the time for all of them is over.
         let began = self.began(task, index);

@@ -1,17 +1,22 @@
 //! What is retried, when, and for how long: plain data and decisions, without a clock.
 
 mod breaker;
+mod calendar;
 mod guard;
 mod pace;
 mod retry;
+mod terms;
 
 use std::time::Duration;
 
 pub use breaker::Breaker;
 pub(crate) use breaker::{BreakerState, Call, Phase};
+pub use calendar::Missed;
+pub(crate) use calendar::{Calendar, in_words};
 pub use guard::Guard;
 pub(crate) use guard::Trip;
 pub use retry::Retry;
+pub use terms::QuestionTerms;
 
 /// The longest time that a policy may name. What is longer is a mistake, or means never.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);
@@ -33,6 +38,8 @@ pub(crate) struct NodePolicy {
     pub(crate) timeout: Option<Duration>,
     /// Longest time for one attempt without a sign of life.
     pub(crate) idle: Option<Duration>,
+    /// How long an attempt may give no sign of life before somebody looks at it, if the node says so itself: `None` for as long as it takes.
+    pub(crate) patience: Option<Option<Duration>>,
     /// Longest time for all attempts together, with the delays between them.
     pub(crate) total: Option<Duration>,
     /// The resources that it uses.
@@ -60,6 +67,7 @@ impl NodePolicy {
         self.timeout = self.timeout.or(defaults.timeout);
         self.idle = self.idle.or(defaults.idle);
         self.total = self.total.or(defaults.total);
+        self.patience = self.patience.or(defaults.patience);
         self
     }
 

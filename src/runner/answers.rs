@@ -1,12 +1,13 @@
 //! Answers to a thread's questions: to one at rest, and to one that is at work.
 
-use super::desk::elsewhere;
+use super::desk::{Handed, elsewhere};
 use super::error::Error;
-use super::outcome::{Outcome, Suspension};
+use super::outcome::Outcome;
 use super::stream::{Announcer, Events};
 use super::thread::Thread;
 use crate::graph::Answer;
 use crate::id::QuestionId;
+use crate::log::Suspension;
 use crate::log::{Record, RunOutcome};
 use crate::machine::{Begin, GivenAnswer};
 use crate::state::State;
@@ -90,7 +91,7 @@ impl<S: State> Thread<S> {
                 tokio::task::yield_now().await;
                 continue;
             };
-            match desk.hand_in(answers.clone()).await {
+            match desk.hand_in(|reply| Handed::Answers(answers.clone(), reply)).await {
                 Some(Ok(())) => return self.ended(desk.until_free().await).await,
                 Some(Err(refusal)) => return Err(Error::answer(name, refusal)),
                 None => _ = desk.until_free().await,
@@ -103,7 +104,7 @@ impl<S: State> Thread<S> {
         let folded = self.open(false).await?.folded;
         match folded.facts.run.as_ref().and_then(|run| run.ended.clone()) {
             Some(RunOutcome::Done) => Ok(self.done(&folded)),
-            Some(RunOutcome::Waiting) => Ok(Outcome::Waiting(folded.facts.questions)),
+            Some(RunOutcome::Waiting) => Ok(Outcome::waits(folded.facts.questions)),
             Some(RunOutcome::Failed(fault)) => Err(Error::failed_elsewhere(self.name()?, fault)),
             Some(RunOutcome::Suspended) | None => Ok(Outcome::Suspended(why.unwrap_or(Suspension::Dropped))),
         }

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::dependency::Dependencies;
 use super::effect::Effect;
+use super::hub::Hub;
 use super::observer::Observer;
 use super::stream::{Announcer, Told};
 use super::subgraph::Runnables;
@@ -54,6 +55,8 @@ pub(crate) struct Common {
     pub(crate) root: Arc<Runnables>,
     pub(crate) resources: Arc<Resources>,
     pub(crate) observer: Option<Arc<dyn Observer>>,
+    /// The supervisor of the store, if it has one.
+    pub(crate) hub: Option<Arc<Hub>>,
     /// How much may be written or recorded at once.
     pub(crate) update_bytes_max: u64,
 }
@@ -89,6 +92,8 @@ pub(super) struct Control {
     sealed: bool,
     /// Effects that are under way.
     in_flight: usize,
+    /// Graphs that it called and waits for.
+    calls: usize,
     questions: Vec<QuestionSpec>,
     doubts: Vec<(EffectId, Failure)>,
     /// What a graph that it called said in its place.
@@ -152,10 +157,15 @@ impl Attempt {
 
     /// The node gives a sign of life, and with it whoever called the graph that it is in.
     pub(crate) fn beat(&self) {
-        if self.run.root.has_idle_limits() {
+        if self.run.hub.is_some() || self.run.root.has_idle_limits() {
             self.lock().beats += 1;
             self.outer.iter().for_each(|outer| outer.beat());
         }
+    }
+
+    /// Whether it waits for a graph that it called, whose tasks are looked at themselves.
+    pub(crate) fn is_calling(&self) -> bool {
+        self.lock().calls > 0
     }
 
     pub(crate) fn beats(&self) -> u64 {
@@ -212,7 +222,10 @@ impl Attempt {
     pub(crate) async fn call(self: &Arc<Self>, call: Call) -> Option<CallOutcome> {
         let (reply, answer) = oneshot::channel();
         self.run.requests.send(Request::Call { call, caller: Arc::clone(self), reply }).await.ok()?;
-        answer.await.ok()
+        self.lock().calls += 1;
+        let answer = answer.await;
+        self.lock().calls -= 1;
+        answer.ok()
     }
 }
 
@@ -379,7 +392,7 @@ impl Context {
     }
 
     /// An error handler has keys of its own: it belongs to the same task, and must not find the node's results.
-    fn own_key(&self, key: &str) -> Arc<str> {
+    pub(super) fn own_key(&self, key: &str) -> Arc<str> {
         if self.attempt.start.handling.is_some() { format!("on_error/{key}").into() } else { key.into() }
     }
 

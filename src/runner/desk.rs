@@ -4,23 +4,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::{Notify, oneshot};
 
-use super::outcome::Suspension;
 use super::stop::Stopper;
 use crate::id::ThreadName;
-use crate::machine::{AnswerRefusal, GivenAnswer};
+use crate::log::Suspension;
+use crate::machine::{AnswerRefusal, GivenAnswer, GivenSignal, SignalRefusal, Taken};
 use crate::store::AtWork;
 
-/// How many calls hand answers in at once at most. Whoever comes then waits for the end of the run.
+/// How many calls hand something in at once at most. Whoever comes then waits for the end of the run.
 const HANDED_MAX: usize = 4_096;
 
-/// What came of answers that were handed in, once it is durable.
-pub(crate) type Taken = Result<(), AnswerRefusal>;
-
-/// Answers that were handed in, and who waits for what comes of them.
+/// What was handed in, and who waits for what comes of it, once that is durable.
 #[derive(Debug)]
-pub(crate) struct Handed {
-    pub(crate) answers: Vec<GivenAnswer>,
-    pub(crate) reply: oneshot::Sender<Taken>,
+pub(crate) enum Handed {
+    Answers(Vec<GivenAnswer>, oneshot::Sender<Result<(), AnswerRefusal>>),
+    Signal(GivenSignal, oneshot::Sender<Result<Taken, SignalRefusal>>),
+    /// Something is due.
+    Ring(oneshot::Sender<()>),
 }
 
 /// One for each run.
@@ -52,15 +51,15 @@ impl Desk {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands answers in. `None`: the run ended without having looked at them, or it has too many to look at.
-    pub(crate) async fn hand_in(&self, answers: Vec<GivenAnswer>) -> Option<Taken> {
+    /// Hands something in. `None`: the run ended without having looked at it, or it has too much to look at.
+    pub(crate) async fn hand_in<T>(&self, what: impl FnOnce(oneshot::Sender<T>) -> Handed) -> Option<T> {
         let (reply, taken) = oneshot::channel();
         {
             let mut state = self.lock();
             if state.is_closed || state.handed.len() >= HANDED_MAX {
                 return None;
             }
-            state.handed.push(Handed { answers, reply });
+            state.handed.push(what(reply));
         }
         self.run.nudge();
         taken.await.ok()

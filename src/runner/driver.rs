@@ -16,12 +16,11 @@ use tracing::Instrument;
 
 use super::context::{Attempt, Common, Context, Request};
 use super::dependency::Dependencies;
-use super::desk::{Counter, Handed, Taken};
+use super::desk::{Counter, Handed};
 use super::error::Error;
 use super::handler::Startable;
 use super::keeper::Keeper;
 use super::observer::Observer;
-use super::outcome::Suspension;
 use super::rule::Checkable;
 use super::spans::Spans;
 use super::stop::{Stop, Stopped};
@@ -31,8 +30,12 @@ use super::task::Times;
 use super::turn::{Resources, enter_all, report_all};
 use crate::clock::{Clock, Timestamp};
 use crate::id::{NodeName, Path, Position, ThreadName};
+use crate::log::Suspension;
 use crate::log::{Cost, Durability, FoldError, Record, is_kept_back, squash};
-use crate::machine::{Begin, CallOutcome, Command, Ending, Env, Limits, Machine, Place, Refusal, Start, TaskEnd};
+use crate::machine::{
+    AnswerRefusal, Begin, CallOutcome, Command, Ending, Env, Limits, Machine, Place, Refusal, SignalRefusal, Start, Taken,
+    TaskEnd,
+};
 use crate::policy::NodePolicy;
 use crate::state::Change;
 
@@ -98,7 +101,9 @@ impl Turn {
 /// Someone who goes on when the records are durable.
 enum Waiter {
     Note(oneshot::Sender<bool>, bool),
-    Answers(oneshot::Sender<Taken>, Taken),
+    Answers(oneshot::Sender<Result<(), AnswerRefusal>>, Result<(), AnswerRefusal>),
+    Signal(oneshot::Sender<Result<Taken, SignalRefusal>>, Result<Taken, SignalRefusal>),
+    Rung(oneshot::Sender<()>),
 }
 
 impl Waiter {
@@ -107,6 +112,8 @@ impl Waiter {
         match self {
             Self::Note(reply, allowed) => _ = reply.send(allowed),
             Self::Answers(reply, taken) => _ = reply.send(taken),
+            Self::Signal(reply, taken) => _ = reply.send(taken),
+            Self::Rung(reply) => _ = reply.send(()),
         }
     }
 }
@@ -193,7 +200,7 @@ impl Driver {
             while let Ok(request) = requests.try_recv() {
                 waiters.extend(self.take_request(request)?);
             }
-            self.take_answers(&stop.counter, &mut waiters)?;
+            self.take_handed(&stop.counter, &mut waiters)?;
             turn.ended.into_iter().try_for_each(|ended| self.take(Ok(ended)))?;
             while let Some(ended) = tasks.try_join_next() {
                 self.take(ended)?;
@@ -231,6 +238,7 @@ impl Driver {
             root: Arc::clone(&self.runnables),
             resources: Arc::clone(&self.resources),
             observer: self.observer.clone(),
+            hub: self.keeper.hub.clone(),
             update_bytes_max: self.machine.bounds().update_bytes,
         };
         (Arc::new(common), requests)
@@ -242,9 +250,9 @@ impl Driver {
         *why = Some(stop.why);
         if stop.cuts {
             tasks.abort_all();
-            return self.with_env(Machine::cancel);
+            return self.with_env(|machine, env| machine.cancel(stop.why, env));
         }
-        self.with_env(Machine::stop)
+        self.with_env(|machine, env| machine.stop(stop.why, env))
     }
 
     /// A called graph is no longer at work. Whatever still runs of it is stopped: nobody waits for it.
@@ -293,6 +301,17 @@ impl Driver {
         self.keeper.append(&self.machine, records, true).await
     }
 
+    /// Has the machine record something of a thread at rest, and waits until it is durable.
+    pub(crate) async fn at_rest<T>(
+        &mut self,
+        act: impl FnOnce(&mut Machine, &Env<'_>) -> Result<T, FoldError>,
+    ) -> Result<T, Error> {
+        let done = self.with_env(act)?;
+        let records = self.machine.take_records();
+        self.keeper.append(&self.machine, records, true).await?;
+        Ok(done)
+    }
+
     fn with_env<T>(&mut self, act: impl FnOnce(&mut Machine, &Env<'_>) -> Result<T, FoldError>) -> Result<T, Error> {
         let now = self.clock.now();
         self.with_env_at(now, act)
@@ -303,8 +322,8 @@ impl Driver {
         now: Timestamp,
         act: impl FnOnce(&mut Machine, &Env<'_>) -> Result<T, FoldError>,
     ) -> Result<T, Error> {
-        let clock = &self.clock;
-        let env = Env { now, new_id: &|| clock.new_id(), jitter: &|| clock.jitter() };
+        let (clock, terms) = (&self.clock, self.keeper.hub.as_ref().map(|hub| &hub.terms));
+        let env = Env { now, new_id: &|| clock.new_id(), jitter: &|| clock.jitter(), terms };
         act(&mut self.machine, &env).map_err(|error| Error::damaged(&self.thread, error))
     }
 
@@ -337,12 +356,20 @@ impl Driver {
         }
     }
 
-    /// Answers that came in while the run goes on.
-    fn take_answers(&mut self, Counter(desk): &Counter, waiters: &mut Vec<Waiter>) -> Result<(), Error> {
-        for Handed { answers, reply } in desk.take() {
-            // Who is not answered comes again when the run has ended.
-            let taken = self.with_env(|machine, env| machine.answer(answers, env))?;
-            waiters.extend(taken.map(|taken| Waiter::Answers(reply, taken)));
+    /// What was handed in while the run goes on. Who gets no reply comes again when it has ended.
+    fn take_handed(&mut self, Counter(desk): &Counter, waiters: &mut Vec<Waiter>) -> Result<(), Error> {
+        for handed in desk.take() {
+            waiters.extend(match handed {
+                Handed::Answers(answers, reply) => {
+                    let taken = self.with_env(|machine, env| machine.answer(answers, env))?;
+                    taken.map(|taken| Waiter::Answers(reply, taken))
+                }
+                Handed::Signal(signal, reply) => {
+                    let taken = self.with_env(|machine, env| machine.signal(signal, env))?;
+                    taken.map(|taken| Waiter::Signal(reply, taken))
+                }
+                Handed::Ring(reply) => self.with_env(Machine::ring)?.map(|()| Waiter::Rung(reply)),
+            });
         }
         Ok(())
     }
@@ -404,11 +431,12 @@ impl Driver {
         let started = common.clock.now();
         let run = async move {
             let runnable = &runnables.nodes[node];
-            let NodePolicy { timeout: limit, idle, .. } = runnable.policy;
+            let NodePolicy { timeout: limit, idle, patience, .. } = runnable.policy;
             let uses = if handled { &[][..] } else { &runnable.policy.uses };
             let turns = enter_all(&attempt.run.resources, uses, &*attempt.run.clock).await;
             let left = attempt.start.until.map(|until| Duration::from_millis(until.ms_since(attempt.run.clock.now())));
-            let times = Times { limit, idle, left };
+            let patience = attempt.run.hub.as_ref().and_then(|hub| patience.unwrap_or(hub.patience));
+            let times = Times { limit, idle, left, patience };
             let end = if let Err(failure) = &turns {
                 TaskEnd::Failed { failure: failure.clone(), retry_after: None, timed_out: false, result: None }
             } else {

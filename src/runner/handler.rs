@@ -180,9 +180,16 @@ async fn ask<S: State>(node: QuestionNode<S>, state: View<S>, context: Context) 
     let attempt = &context.attempt;
     let Some(answer) = attempt.start.journal.answer(context.node(), 0).cloned() else {
         if attempt.start.journal.is_expired(context.node(), 0) {
+            // A time that was waited for has come; a signal has not, or an answer.
+            if !node.can_expire {
+                return Ok(NodeReturn::default());
+            }
             return Ok(NodeReturn { label: Some(EXPIRED), ..NodeReturn::default() });
         }
         let spec = node.spec(&state, context.node())?;
+        if spec.until.is_some_and(|time| time <= attempt.run.clock.now()) {
+            return Ok(NodeReturn::default());
+        }
         return context.ask_spec(spec).await;
     };
     if !node.is_approval {
@@ -203,6 +210,7 @@ async fn ask<S: State>(node: QuestionNode<S>, state: View<S>, context: Context) 
 fn take<S>(node: &QuestionNode<S>, state: &S, answer: Value) -> Result<crate::state::Update, NodeError> {
     match &node.take {
         Some(take) => (take.apply)(state, answer),
+        None if node.is_wait() => Ok(crate::state::Update::default()),
         None => Err(NodeError::new("the graph does not say what becomes of this answer").deterministic()),
     }
 }

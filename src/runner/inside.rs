@@ -185,11 +185,13 @@ pub(super) fn state_of<T: State>(
     let facts = &scope.facts;
     let values = if is_live { scope.live(folded.facts.next)? } else { scope.state.clone() };
     let tasks = facts.tasks.iter().enumerate().filter(|(_, task)| task.result().is_none());
-    let within = |question: &&Arc<crate::log::Question>| question.task.path.is_within(&scope.path);
+    let within = folded.facts.questions.iter().filter(|question| question.task.path.is_within(&scope.path)).cloned();
+    let (waits, questions) = within.partition(|question| question.is_outside());
     Ok(ThreadState {
         values: values.view(),
         next: tasks.map(|(_, task)| name_now(shape, &scope.path, &task.due.node)).collect(),
-        questions: folded.facts.questions.iter().filter(within).cloned().collect(),
+        questions,
+        waits,
         status: status(folded),
         step: scope.facts.head.map_or(scope.step_due().before(), |head| head.step),
         source: facts.head.map(|head| head.source),

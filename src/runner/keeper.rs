@@ -7,16 +7,19 @@ use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::JoinHandle;
 
 use super::error::Error;
+use super::hub::Hub;
 use super::seal::Sealer;
 use crate::clock::Clock;
 use crate::id::{Position, ThreadName};
-use crate::log::{Durability, Folded, OpenQuestions, Question, Record, RunOutcome, Snapshot, SnapshotMeter};
+use crate::log::{Durability, Folded, OpenQuestions, Record, RunOutcome, Snapshot, SnapshotMeter, Suspension};
 use crate::machine::Machine;
-use crate::store::{Append, Appended, Block, OpenQuestion, Prune, Store, StoreError, ThreadStatus};
+use crate::store::{Append, Appended, Block, Prune, Store, StoreError, ThreadStatus, alarms_of, open_to_people};
 
 pub(crate) struct Keeper {
     pub(crate) store: Option<Arc<dyn Store>>,
     pub(crate) clock: Arc<dyn Clock>,
+    /// Who is to know of new alarms.
+    pub(crate) hub: Option<Arc<Hub>>,
     pub(crate) thread: ThreadName,
     pub(crate) durability: Durability,
     /// Takes the secrets out of what is appended, if there are any.
@@ -49,11 +52,13 @@ impl Keeper {
             return Ok(());
         }
         let append = self.unit(machine, records)?;
+        let rings = append.alarms.as_ref().is_some_and(|alarms| !alarms.is_empty());
         self.count(&append);
         self.position.0 += append.records.len() as u64;
         if wait {
             let appended = now(&*store, append, self.may_block).await?;
             self.meter.appended(appended.record_bytes, appended.snapshot_bytes);
+            self.hub.iter().filter(|_| rings).for_each(|hub| hub.wake());
             self.forget(&*store).await
         } else {
             self.behind = Some(tokio::spawn(async move { store.append(append).await }));
@@ -100,9 +105,10 @@ impl Keeper {
         let next = Position(self.position.0 + records.len() as u64);
         let snapshot = if due { Some(Box::new(Snapshot::of(folded, next)?)) } else { self.opened.take() };
         let (thread, expected) = (self.thread.clone(), self.position);
-        let questions = self.questions.after(&records).map(indexed);
+        let open = self.questions.after(&records);
+        let (questions, alarms) = (open.map(open_to_people), open.map(alarms_of));
         let (status, at) = (status(folded), self.clock.now());
-        let mut append = Append { thread, expected, records, snapshot, status, questions, at };
+        let mut append = Append { thread, expected, records, snapshot, status, questions, alarms, at };
         self.sealer.iter().try_for_each(|sealer| sealer.seal(&mut append, folded))?;
         Ok(append)
     }
@@ -122,18 +128,16 @@ pub(crate) fn spawned_may_block() -> bool {
     Handle::current().runtime_flavor() == RuntimeFlavor::MultiThread
 }
 
-/// Open questions, as the index of them says it.
-pub(crate) fn indexed(questions: &[Arc<Question>]) -> Vec<OpenQuestion> {
-    questions.iter().map(|question| OpenQuestion::from(&**question)).collect()
-}
-
 /// What a thread is doing, as its records tell.
 pub(crate) fn status(folded: &Folded) -> ThreadStatus {
     let Some(run) = &folded.facts.run else { return ThreadStatus::Suspended };
     match &run.ended {
         None => ThreadStatus::Running,
         Some(RunOutcome::Done) => ThreadStatus::Done,
+        Some(RunOutcome::Waiting | RunOutcome::Suspended) if folded.facts.is_ready => ThreadStatus::Ready,
+        Some(RunOutcome::Waiting) if folded.facts.waits_outside() => ThreadStatus::Outside,
         Some(RunOutcome::Waiting) => ThreadStatus::Waiting,
+        Some(RunOutcome::Suspended) if run.why == Some(Suspension::ShutDown) => ThreadStatus::Ready,
         Some(RunOutcome::Suspended) => ThreadStatus::Suspended,
         Some(RunOutcome::Failed(_)) => ThreadStatus::Failed,
     }

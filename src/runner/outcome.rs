@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::clock::Timestamp;
 use crate::id::{BranchId, NodeName, Position, StepNumber};
-use crate::log::{Question, Source, TaskState};
+use crate::log::{Question, Source, Suspension, TaskState};
 use crate::state::View;
 use crate::store::ThreadStatus;
 
@@ -32,6 +32,7 @@ use crate::store::ThreadStatus;
 ///         assert!(outcome.done().unwrap().sent);
 ///     }
 ///     Outcome::Waiting(questions) => println!("{}", questions[0].text),
+///     Outcome::Outside(waits) => println!("{}", waits[0].text),
 ///     Outcome::Suspended(why) => println!("{why}; resume it"),
 /// }
 /// # Ok(()) }
@@ -46,6 +47,9 @@ pub enum Outcome<S> {
     /// the idempotency key, by which the outside system can tell; the answer is [`Answer::performed`](crate::Answer::performed) or
     /// [`Answer::not_performed`](crate::Answer::not_performed).
     Waiting(Vec<Arc<Question>>),
+    /// The thread waits for a signal or for a time, and for no person. What it waits for, in the order in which it came to that; the process may end here. A
+    /// [supervisor](crate::Runner::supervise) goes on with it in time; without one, whoever resumes it then.
+    Outside(Vec<Arc<Question>>),
     /// The run was stopped; the thread can be resumed.
     Suspended(Suspension),
 }
@@ -59,7 +63,13 @@ impl<S> Outcome<S> {
         }
     }
 
-    /// The open questions; none if the run does not wait.
+    /// What a run ends with that waits for all of these: for people first.
+    pub(crate) fn waits(open: Vec<Arc<Question>>) -> Self {
+        let (outside, people): (Vec<_>, Vec<_>) = open.into_iter().partition(|question| question.is_outside());
+        if people.is_empty() { Self::Outside(outside) } else { Self::Waiting(people) }
+    }
+
+    /// The open questions to people; none if the run does not wait for any.
     pub fn questions(&self) -> &[Arc<Question>] {
         match self {
             Self::Waiting(questions) => questions,
@@ -73,38 +83,8 @@ impl<S> fmt::Debug for Outcome<S> {
         match self {
             Self::Done(_) => f.write_str("Done(..)"),
             Self::Waiting(questions) => f.debug_tuple("Waiting").field(questions).finish(),
+            Self::Outside(waits) => f.debug_tuple("Outside").field(waits).finish(),
             Self::Suspended(why) => f.debug_tuple("Suspended").field(why).finish(),
-        }
-    }
-}
-
-/// Why a run was stopped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Suspension {
-    /// Whoever waited for the run went away.
-    Dropped,
-    /// The graph or the caller wants a stop here; resuming goes on.
-    Breakpoint,
-    /// It was cancelled: what was under way was cut off.
-    Cancelled,
-    /// The run's time was over: what was under way was cut off.
-    Deadline,
-    /// The runner shuts down.
-    ShutDown,
-    /// A question was not answered in time; resuming asks it anew. See [`OnExpiry::Suspend`](crate::OnExpiry::Suspend).
-    Expired,
-}
-
-impl fmt::Display for Suspension {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Dropped => f.write_str("nobody waited for the run any more"),
-            Self::Breakpoint => f.write_str("it came to a breakpoint"),
-            Self::Cancelled => f.write_str("it was cancelled"),
-            Self::Deadline => f.write_str("it took longer than it may"),
-            Self::ShutDown => f.write_str("the runner shuts down"),
-            Self::Expired => f.write_str("a question was not answered in time"),
         }
     }
 }
@@ -117,8 +97,10 @@ pub struct ThreadState<S> {
     pub values: View<S>,
     /// The nodes whose tasks still have to run or to be answered.
     pub next: Vec<NodeName>,
-    /// The open questions.
+    /// The open questions to people.
     pub questions: Vec<Arc<Question>>,
+    /// The signals and times that it waits for.
+    pub waits: Vec<Arc<Question>>,
     /// What the thread is doing.
     pub status: ThreadStatus,
     /// Number of the newest checkpoint.

@@ -9,9 +9,10 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Sleep, sleep, timeout};
 
 use super::desk::{Counter, Desk};
-use super::outcome::Suspension;
+use super::hub::Hub;
 use crate::clock::Timestamp;
 use crate::id::ThreadName;
+use crate::log::Suspension;
 use crate::store::{AtWork, Claim};
 
 /// What a run is told.
@@ -103,6 +104,8 @@ pub(crate) struct Live {
     // A plain mutex: never held across an await.
     state: Mutex<State>,
     ended: Notify,
+    /// The supervisor of runners over a store that does not tell.
+    hub: Mutex<Option<Arc<Hub>>>,
 }
 
 #[derive(Debug, Default)]
@@ -122,6 +125,20 @@ pub(crate) enum NoLease {
 impl Live {
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn hub(&self) -> Option<Arc<Hub>> {
+        self.hub.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Says who supervises. False if somebody does already.
+    pub(crate) fn set_hub(&self, hub: Option<Arc<Hub>>) -> bool {
+        let mut known = self.hub.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_free = known.is_none() || hub.is_none();
+        if is_free {
+            *known = hub;
+        }
+        is_free
     }
 
     /// Takes the thread for one run.

@@ -28,6 +28,14 @@ pub(crate) struct Times {
     pub(crate) idle: Option<Duration>,
     /// What is left of the time for all attempts.
     pub(crate) left: Option<Duration>,
+    /// Without a sign of life, before somebody looks at it.
+    pub(crate) patience: Option<Duration>,
+}
+
+/// Why an attempt is cut off.
+enum Over {
+    TimedOut(String),
+    Stalled(String),
 }
 
 /// Runs a node's future until it returns, pauses for a person, panics, or its time is up. `class_of` classifies errors that nobody has classified.
@@ -38,7 +46,8 @@ pub(crate) async fn run(future: TaskFuture, attempt: &Arc<Attempt>, times: Times
         // In a box, so that an attempt without a limit is not larger for it.
         match Box::pin(in_time(until_end(future, attempt), attempt, times)).await {
             Ok(ended) => ended,
-            Err(message) => return timed_out(message),
+            Err(Over::TimedOut(message)) => return timed_out(message),
+            Err(Over::Stalled(message)) => return cut_off(message, Origin::Stalled),
         }
     };
     match ended {
@@ -107,25 +116,48 @@ fn panicked(text: &str) -> TaskEnd {
 }
 
 /// What comes of the attempt, or which of its times is over.
-async fn in_time(run: impl Future<Output = Ended>, attempt: &Attempt, times: Times) -> Result<Ended, String> {
-    let Times { limit, idle, left } = times;
-    let first = limit.into_iter().chain(left).min();
+async fn in_time(run: impl Future<Output = Ended>, attempt: &Attempt, times: Times) -> Result<Ended, Over> {
+    let first = times.limit.into_iter().chain(times.left).min();
     let mut run = std::pin::pin!(run);
     let mut over = std::pin::pin!(after(first));
+    // For how long it has given no sign of life.
+    let mut silence = Duration::ZERO;
     loop {
-        let beats = attempt.beats();
+        let (beats, next) = (attempt.beats(), next_look(times, silence));
         tokio::select! {
             biased;
+            // Polled anew after each look: that nobody woke it up is no reason to hang.
             ended = run.as_mut() => return Ok(ended),
-            limit = over.as_mut() => return Err(match limit {
+            limit = over.as_mut() => return Err(Over::TimedOut(match limit {
                 limit if times.limit == Some(limit) => format!("it took longer than its {} ms", limit.as_millis()),
                 _ => TOO_LATE.to_owned(),
-            }),
-            idle = after(idle) => if attempt.beats() == beats {
-                return Err(format!("it gave no sign of life for {} ms", idle.as_millis()));
+            })),
+            _ = after(next.map(|next| next - silence)) => match next.filter(|_| attempt.beats() == beats) {
+                None => silence = Duration::ZERO,
+                Some(long) => {
+                    let message = format!("it gave no sign of life for {} ms", long.as_millis());
+                    if times.idle == Some(long) {
+                        return Err(Over::TimedOut(message));
+                    }
+                    if attempt.is_calling() {
+                        silence = if next_look(times, long).is_some() { long } else { Duration::ZERO };
+                        continue;
+                    }
+                    if times.patience != Some(long) {
+                        return Err(Over::Stalled(message));
+                    }
+                    attempt.tell_stalled(&message).await;
+                    silence = long;
+                }
             },
         }
     }
+}
+
+/// After how long a silence somebody looks at it next: when its patience is at an end for the first time and for the second time, and when it has timed out.
+fn next_look(Times { idle, patience, .. }: Times, silence: Duration) -> Option<Duration> {
+    let twice = patience.map(|patience| patience.saturating_mul(2));
+    idle.into_iter().chain(patience).chain(twice).filter(|long| *long > silence).min()
 }
 
 /// Comes back after that time, and never if there is none.
@@ -143,7 +175,11 @@ pub(crate) fn too_late() -> TaskEnd {
 }
 
 fn timed_out(message: String) -> TaskEnd {
-    let failure = Failure { origin: Origin::Timeout, class: Class::Transient, message, causes: Vec::new(), tried: false };
+    cut_off(message, Origin::Timeout)
+}
+
+fn cut_off(message: String, origin: Origin) -> TaskEnd {
+    let failure = Failure { origin, class: Class::Transient, message, causes: Vec::new(), tried: false };
     TaskEnd::Failed { failure, retry_after: None, timed_out: true, result: None }
 }
 

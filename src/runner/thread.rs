@@ -15,13 +15,15 @@ use super::error::Error;
 use super::keeper::{Keeper, spawned_may_block};
 use super::open::Opened;
 use super::options::Options;
-use super::outcome::{Checkpoint, Outcome, Suspension, ThreadState};
+use super::outcome::{Checkpoint, Outcome, ThreadState};
 use super::resource;
 use super::spans::{self, Spans};
 use super::stop::{Lease, NoLease, Stop, Stopped, Stopper};
 use super::stream::{Announcer, Events, Told};
+use super::supervisor::ended_notice;
 use super::turn::Resources;
 use crate::id::{InvalidThreadName, NodeName, Path, ThreadName};
+use crate::log::Suspension;
 use crate::log::{Durability, Entry, Folded, OpenQuestions, Progress, Question, Report, Snapshot};
 use crate::machine::{Begin, Ending, Machine};
 use crate::state::{Change, State, StateKind, Update, Values, View};
@@ -185,8 +187,17 @@ impl<S: State> Thread<S> {
         Ok(folded.progress())
     }
 
-    /// The open questions; none if there is no such thread.
+    /// The open questions to people; none if there is no such thread.
     pub async fn questions(&self) -> Result<Vec<Arc<Question>>, Error> {
+        Ok(self.all_open().await?.into_iter().filter(|question| !question.is_outside()).collect())
+    }
+
+    /// The signals, times and conditions that the thread waits for; none if there is no such thread.
+    pub async fn waits(&self) -> Result<Vec<Arc<Question>>, Error> {
+        Ok(self.all_open().await?.into_iter().filter(|question| question.is_outside()).collect())
+    }
+
+    async fn all_open(&self) -> Result<Vec<Arc<Question>>, Error> {
         // Questions can be shown whatever has become of the states.
         Ok(self.open_stateless().await?.facts.questions)
     }
@@ -276,7 +287,12 @@ impl<S: State> Thread<S> {
     }
 
     /// `drops`: what is not merged yet will be dropped. `writes`: what is written into the graph at that path to begin with.
-    async fn driver(&self, announcer: Announcer, drops: bool, writes: Option<(&Path, &[Change])>) -> Result<Driver, Error> {
+    pub(super) async fn driver(
+        &self,
+        announcer: Announcer,
+        drops: bool,
+        writes: Option<(&Path, &[Change])>,
+    ) -> Result<Driver, Error> {
         let (name, sealer) = (self.name()?, self.sealer()?);
         if let Some(what) = self.options.bounds.zero() {
             return Err(Error::limit_zero(name, what));
@@ -295,6 +311,7 @@ impl<S: State> Thread<S> {
             keeper: Keeper {
                 store: self.inner.store.clone(),
                 clock: Arc::clone(&self.inner.clock),
+                hub: self.inner.hub(),
                 thread: name.clone(),
                 durability,
                 sealer,
@@ -355,6 +372,11 @@ impl<S: State> Thread<S> {
             here.options.at = None;
             (ending, machine, why) = here.run_to_end(begin, announcer, &mut stopped).await?;
         }
+        if let Some(hub) = self.inner.hub()
+            && let Some(notice) = ended_notice(name, &ending, machine.folded(), why, self.inner.clock.now())
+        {
+            hub.tell(notice).await;
+        }
         let suspended = |why| {
             desk.says_why(Some(why));
             Ok(Outcome::Suspended(why))
@@ -363,7 +385,7 @@ impl<S: State> Thread<S> {
             Ending::Done => Ok(self.done(machine.folded())),
             Ending::Paused => suspended(Suspension::Breakpoint),
             Ending::Expired => suspended(Suspension::Expired),
-            Ending::Waiting(questions) => Ok(Outcome::Waiting(questions)),
+            Ending::Waiting(open) => Ok(Outcome::waits(open)),
             Ending::Suspended | Ending::Handed { .. } => suspended(why.unwrap_or(Suspension::Dropped)),
             Ending::Failed(failure) => Err(Error::failed(name, failure)),
         }

@@ -5,14 +5,15 @@ use std::io::{BufRead, Write};
 
 use super::Runner;
 use super::error::Error;
-use super::keeper::{indexed, status};
+use super::keeper::status;
 use super::thread::Thread;
 use crate::clock::Timestamp;
 use crate::id::{Position, ThreadName};
 use crate::log::{Exported, Snapshot, cut};
 use crate::state::State;
 use crate::store::{
-    InboxQuery, Loaded, OpenQuestion, Prune, Pruned, Reach, Restore, Store, ThreadInfo, ThreadQuery, ThreadStatus,
+    InboxQuery, Loaded, OpenQuestion, Prune, Pruned, Reach, Restore, Store, ThreadInfo, ThreadQuery, ThreadStatus, alarms_of,
+    open_to_people,
 };
 
 /// How many threads are listed at once by what looks at all of them.
@@ -163,8 +164,9 @@ impl<S: State> Thread<S> {
         let loaded = Loaded { snapshot: base.clone(), entries: entries.clone(), ..Loaded::default() };
         let (before, records) = self.recorded(self.plain(loaded)?)?;
         let folded = self.at_end(before, &records)?;
-        let (thread, base, questions) = (name.clone(), base.map(Box::new), indexed(&folded.facts.questions));
-        let restore = Restore { thread, base, entries, status: status(&folded), questions };
+        let (thread, base, open) = (name.clone(), base.map(Box::new), &folded.facts.questions);
+        let (questions, alarms) = (open_to_people(open), alarms_of(open));
+        let restore = Restore { thread, base, entries, status: status(&folded), questions, alarms };
         store.restore(restore).await.map_err(|error| Error::restore(name, error))
     }
 }
@@ -271,7 +273,7 @@ impl<S: State> Thread<S> {
         if told != listed.status && is_still(&**store, listed).await? {
             return Err(Error::other_status(name, listed.status, told));
         }
-        let open: HashSet<OpenQuestion> = indexed(&folded.facts.questions).into_iter().collect();
+        let open: HashSet<OpenQuestion> = open_to_people(&folded.facts.questions).into_iter().collect();
         let now = async || indexed_questions(&**store, InboxQuery::new().prefix(name.as_str())).await;
         if open != questions && open != now().await?.remove(name).unwrap_or_default() && is_still(&**store, listed).await? {
             return Err(Error::other_questions(name));

@@ -15,6 +15,7 @@ type Worker = Arc<dyn Any + Send + Sync>;
 pub struct AtWork {
     // A plain mutex: it is held for a few instructions and never across an await.
     threads: Arc<Mutex<HashMap<ThreadName, Worker>>>,
+    supervisor: Arc<Mutex<Option<Worker>>>,
 }
 
 impl AtWork {
@@ -26,6 +27,26 @@ impl AtWork {
         }
         threads.insert(thread.clone(), worker);
         Some(Claim { at_work: self.clone(), thread: thread.clone() })
+    }
+
+    /// Becomes the supervisor of the store until the claim is dropped; nothing if it has one.
+    pub(crate) fn supervise(&self, worker: Worker) -> Option<Supervises> {
+        let mut supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
+        if supervisor.is_some() {
+            return None;
+        }
+        *supervisor = Some(worker);
+        Some(Supervises(self.clone()))
+    }
+
+    /// Whether it is about the same store.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.threads, &other.threads)
+    }
+
+    /// Who supervises the store.
+    pub(crate) fn supervisor(&self) -> Option<Worker> {
+        self.supervisor.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Who works on a thread.
@@ -41,6 +62,16 @@ impl AtWork {
 impl fmt::Debug for AtWork {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_set().entries(self.lock().keys()).finish()
+    }
+}
+
+/// A store is supervised.
+#[derive(Debug)]
+pub(crate) struct Supervises(AtWork);
+
+impl Drop for Supervises {
+    fn drop(&mut self) {
+        *self.0.supervisor.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 }
 

@@ -1,5 +1,7 @@
 //! What goes into a store, and what comes out.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 use crate::clock::Timestamp;
@@ -24,6 +26,8 @@ pub struct Append {
     pub status: ThreadStatus,
     /// What the index of open questions should say of the thread from now on, each question once; `None` if that is what it says.
     pub questions: Option<Vec<OpenQuestion>>,
+    /// What the index of alarms should say of the thread from now on, each once; `None` if that is what it says.
+    pub alarms: Option<Vec<Alarm>>,
     /// When.
     pub at: Timestamp,
 }
@@ -74,6 +78,8 @@ pub struct Restore {
     pub status: ThreadStatus,
     /// What the index of open questions should say, each question once.
     pub questions: Vec<OpenQuestion>,
+    /// What the index of alarms should say, each once.
+    pub alarms: Vec<Alarm>,
 }
 
 /// A question that is open, as the index of open questions knows it.
@@ -116,6 +122,50 @@ impl InboxRow {
     }
 }
 
+/// When something has to happen to a thread without a caller: a reminder, a deadline, a time that it waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Alarm {
+    /// When.
+    pub at: Timestamp,
+    /// The question that it is about, or what else waits.
+    pub id: QuestionId,
+}
+
+impl Alarm {
+    /// When somebody has to look at an open question next, if ever.
+    pub(crate) fn of(question: &Question) -> Option<Self> {
+        let at = question.rings_at().filter(|at| *at != NEVER)?;
+        Some(Self { at, id: question.id })
+    }
+}
+
+/// What the index of open questions says of these: those to people.
+pub(crate) fn open_to_people(open: &[Arc<Question>]) -> Vec<OpenQuestion> {
+    open.iter().filter(|question| !question.is_outside()).map(|question| OpenQuestion::from(&**question)).collect()
+}
+
+/// What the index of alarms says of these.
+pub(crate) fn alarms_of(open: &[Arc<Question>]) -> Vec<Alarm> {
+    open.iter().filter_map(|question| Alarm::of(question)).collect()
+}
+
+/// A line of the index of alarms, whose order is that of the index: by time, then by id, then by thread.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub struct AlarmRow {
+    /// When, and what about.
+    pub alarm: Alarm,
+    /// The thread.
+    pub thread: ThreadName,
+}
+
+impl AlarmRow {
+    /// A line for a store of one's own.
+    pub fn new(thread: ThreadName, alarm: Alarm) -> Self {
+        Self { alarm, thread }
+    }
+}
+
 /// What to forget of a thread.
 #[derive(Debug)]
 pub struct Prune {
@@ -150,6 +200,10 @@ pub enum ThreadStatus {
     Done,
     /// It waits for a person.
     Waiting,
+    /// It waits for a signal or for a time, and for no person.
+    Outside,
+    /// It can go on, and nobody does: what it waited for has come, or its runner was shut down. A supervisor goes on with it.
+    Ready,
     /// It was stopped and can be resumed.
     Suspended,
     /// The last run failed; the thread can be resumed.
@@ -158,7 +212,8 @@ pub enum ThreadStatus {
 
 impl ThreadStatus {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::Running, Self::Done, Self::Waiting, Self::Suspended, Self::Failed];
+    pub const ALL: [Self; 7] =
+        [Self::Running, Self::Done, Self::Waiting, Self::Outside, Self::Ready, Self::Suspended, Self::Failed];
 }
 
 /// A line of the index of threads.

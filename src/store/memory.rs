@@ -1,11 +1,12 @@
 //! A store that keeps everything in memory, and nothing beyond the process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::{
-    Append, Appended, AtWork, Block, InboxQuery, InboxRow, Loaded, OpenQuestion, Pending, Prune, Pruned, Reach, ResourceKept,
-    Restore, Store, StoreError, ThreadInfo, ThreadQuery, ThreadStatus,
+    Alarm, AlarmRow, Append, Appended, AtWork, Block, InboxQuery, InboxRow, Loaded, OpenQuestion, Pending, Prune, Pruned, Reach,
+    ResourceKept, Restore, Store, StoreError, ThreadInfo, ThreadQuery, ThreadStatus,
 };
 use crate::clock::Timestamp;
 use crate::id::{Position, ThreadName};
@@ -30,6 +31,9 @@ pub struct MemoryStore {
     // A plain mutex: it is held for a few instructions and never across an await.
     threads: Mutex<BTreeMap<ThreadName, Kept>>,
     resources: Mutex<BTreeMap<String, ResourceKept>>,
+    /// Those of all threads. Locked after the threads.
+    alarms: Mutex<BTreeSet<AlarmRow>>,
+    notes: Mutex<BTreeMap<String, Vec<u8>>>,
     at_work: AtWork,
 }
 
@@ -41,6 +45,7 @@ struct Kept {
     /// In the order of their positions.
     snapshots: Vec<Snapshot>,
     questions: Vec<OpenQuestion>,
+    alarms: Vec<Alarm>,
     status: ThreadStatus,
     since: Timestamp,
     updated_at: Timestamp,
@@ -48,8 +53,8 @@ struct Kept {
 
 impl Kept {
     fn new(first: Position, status: ThreadStatus, at: Timestamp) -> Self {
-        let (records, snapshots, questions) = (Vec::new(), Vec::new(), Vec::new());
-        Self { first, records, snapshots, questions, status, since: at, updated_at: at }
+        let (records, snapshots, questions, alarms) = Default::default();
+        Self { first, records, snapshots, questions, alarms, status, since: at, updated_at: at }
     }
 
     fn next(&self) -> Position {
@@ -100,13 +105,25 @@ impl MemoryStore {
         self.resources.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn notes(&self) -> MutexGuard<'_, BTreeMap<String, Vec<u8>>> {
+        self.notes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Says when a thread rings from now on.
+    fn ring(&self, thread: &ThreadName, before: &[Alarm], after: &[Alarm]) {
+        let mut alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
+        let row = |alarm: &Alarm| AlarmRow::new(thread.clone(), *alarm);
+        before.iter().for_each(|alarm| _ = alarms.remove(&row(alarm)));
+        alarms.extend(after.iter().map(row));
+    }
+
     fn append_now(&self, append: Append) -> Result<Appended, StoreError> {
         let mut threads = self.lock();
         let found = threads.get(&append.thread).map_or(Position(0), Kept::next);
         if found != append.expected {
             return Err(StoreError::Moved { thread: append.thread, expected: append.expected, found });
         }
-        let kept = threads.entry(append.thread).or_insert_with(|| Kept::new(Position(0), append.status, append.at));
+        let kept = threads.entry(append.thread.clone()).or_insert_with(|| Kept::new(Position(0), append.status, append.at));
         let record_bytes = append.records.len() as u64 * RECORD_BYTES;
         kept.records.extend(append.records.into_iter().map(|record| (append.at, record)));
         let snapshot_bytes = append.snapshot.is_some().then(|| kept.next().0 * RECORD_BYTES);
@@ -117,6 +134,10 @@ impl MemoryStore {
         (kept.status, kept.updated_at) = (append.status, append.at);
         if let Some(questions) = append.questions {
             kept.questions = questions;
+        }
+        if let Some(alarms) = append.alarms {
+            self.ring(&append.thread, &kept.alarms, &alarms);
+            kept.alarms = alarms;
         }
         Ok(Appended { record_bytes, snapshot_bytes })
     }
@@ -132,6 +153,8 @@ impl MemoryStore {
         kept.records = restore.entries.into_iter().map(|entry| (entry.at, entry.record)).collect();
         kept.snapshots.extend(restore.base.map(|base| *base));
         kept.questions = restore.questions;
+        self.ring(&restore.thread, &[], &restore.alarms);
+        kept.alarms = restore.alarms;
         threads.insert(restore.thread, kept);
         Ok(())
     }
@@ -190,7 +213,10 @@ impl Store for MemoryStore {
     }
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
-        ready(self.lock().remove(thread).is_some())
+        let mut threads = self.lock();
+        let gone = threads.remove(thread);
+        gone.iter().for_each(|kept| self.ring(thread, &kept.alarms, &[]));
+        ready(gone.is_some())
     }
 
     fn restore(&self, restore: Restore) -> Pending<'_, ()> {
@@ -210,6 +236,31 @@ impl Store for MemoryStore {
     fn keep_resource<'a>(&'a self, name: &'a str, kept: &'a ResourceKept) -> Pending<'a, ()> {
         self.resources().insert(name.to_owned(), kept.clone());
         ready(())
+    }
+
+    fn alarms<'a>(&'a self, behind: Option<&'a AlarmRow>, most: usize) -> Pending<'a, Vec<AlarmRow>> {
+        let alarms = self.alarms.lock().unwrap_or_else(PoisonError::into_inner);
+        let from = behind.map_or(Bound::Unbounded, Bound::Excluded);
+        ready(alarms.range::<AlarmRow, _>((from, Bound::Unbounded)).take(most).cloned().collect())
+    }
+
+    fn note<'a>(&'a self, key: &'a str) -> Pending<'a, Option<Vec<u8>>> {
+        ready(self.notes().get(key).cloned())
+    }
+
+    fn keep_note<'a>(&'a self, key: &'a str, note: Option<&'a [u8]>) -> Pending<'a, ()> {
+        match note {
+            Some(note) => _ = self.notes().insert(key.to_owned(), note.to_vec()),
+            None => _ = self.notes().remove(key),
+        }
+        ready(())
+    }
+
+    fn notes<'a>(&'a self, prefix: &'a str, behind: Option<&'a str>, most: usize) -> Pending<'a, Vec<String>> {
+        let notes = MemoryStore::notes(self);
+        let from = behind.filter(|behind| *behind >= prefix).map_or(Bound::Included(prefix), Bound::Excluded);
+        let keys = notes.range::<str, _>((from, Bound::Unbounded)).map(|(key, _)| key);
+        ready(keys.take_while(|key| key.starts_with(prefix)).take(most).cloned().collect())
     }
 
     fn at_work(&self) -> Option<&AtWork> {

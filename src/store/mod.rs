@@ -21,11 +21,14 @@ pub use self::redb::{Compacted, RedbOptions, RedbStore, Verified};
 #[doc(no_inline)]
 pub use crate::id::ThreadName;
 pub use at_work::AtWork;
-pub(crate) use at_work::Claim;
+pub(crate) use at_work::{Claim, Supervises};
 pub use error::StoreError;
 pub use inbox::InboxQuery;
 pub use kept::{BreakerKept, ResourceKept};
-pub use kinds::{Append, Appended, InboxRow, Loaded, OpenQuestion, Prune, Pruned, Reach, Restore, ThreadInfo, ThreadStatus};
+pub use kinds::{
+    Alarm, AlarmRow, Append, Appended, InboxRow, Loaded, OpenQuestion, Prune, Pruned, Reach, Restore, ThreadInfo, ThreadStatus,
+};
+pub(crate) use kinds::{alarms_of, open_to_people};
 pub use memory::MemoryStore;
 pub use query::{Order, ThreadQuery};
 
@@ -42,8 +45,9 @@ pub type Block<'b> = &'b dyn Fn(&mut dyn FnMut());
 /// - An append is all or nothing, and durable when it returns, as far as the store is durable at all.
 /// - It happens only if the thread's next position is the expected one; of two writers one gets [`StoreError::Moved`].
 /// - What was appended is read back as it was, or is an error that names thread and position.
-/// - The indexes of threads and of open questions change with the append that says so, or not at all.
+/// - The indexes of threads, of open questions and of alarms change with the append that says so, or not at all.
 /// - What is done with one thread never touches another one, whatever their names.
+/// - The index of alarms and the notes are as reliable: a supervisor rings by the one, and keeps what it has to do by the others.
 /// - What is kept of a resource is what was said of it last, under exactly its name.
 ///
 /// `testing::StoreSuite` holds a store to all of it (feature `testing`).
@@ -70,6 +74,19 @@ pub trait Store: Send + Sync + fmt::Debug + 'static {
     /// The open questions that are asked for, over all threads: what the last append of each thread that said something of its questions said, or its
     /// restore. A page that is not full is the last one.
     fn questions<'a>(&'a self, query: &'a InboxQuery) -> Pending<'a, Vec<InboxRow>>;
+
+    /// The alarms that come first, over all threads, in the order of [`AlarmRow`]: at most `most` of those behind a line. What the last append of each
+    /// thread that said something of its alarms said, or its restore. A page that is not full is the last one.
+    fn alarms<'a>(&'a self, behind: Option<&'a AlarmRow>, most: usize) -> Pending<'a, Vec<AlarmRow>>;
+
+    /// What is kept under a key beside the threads; `None` if nothing is.
+    fn note<'a>(&'a self, key: &'a str) -> Pending<'a, Option<Vec<u8>>>;
+
+    /// Keeps a note under a key, in place of what was kept, or removes it; durable when it returns, as an append is.
+    fn keep_note<'a>(&'a self, key: &'a str, note: Option<&'a [u8]>) -> Pending<'a, ()>;
+
+    /// The keys that begin like this, behind one, in the order of their bytes: at most `most`. A page that is not full is the last one.
+    fn notes<'a>(&'a self, prefix: &'a str, behind: Option<&'a str>, most: usize) -> Pending<'a, Vec<String>>;
 
     /// Removes everything of a thread. False if there is no such thread.
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool>;
@@ -131,6 +148,22 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn questions<'a>(&'a self, query: &'a InboxQuery) -> Pending<'a, Vec<InboxRow>> {
         (**self).questions(query)
+    }
+
+    fn alarms<'a>(&'a self, behind: Option<&'a AlarmRow>, most: usize) -> Pending<'a, Vec<AlarmRow>> {
+        (**self).alarms(behind, most)
+    }
+
+    fn note<'a>(&'a self, key: &'a str) -> Pending<'a, Option<Vec<u8>>> {
+        (**self).note(key)
+    }
+
+    fn keep_note<'a>(&'a self, key: &'a str, note: Option<&'a [u8]>) -> Pending<'a, ()> {
+        (**self).keep_note(key, note)
+    }
+
+    fn notes<'a>(&'a self, prefix: &'a str, behind: Option<&'a str>, most: usize) -> Pending<'a, Vec<String>> {
+        (**self).notes(prefix, behind, most)
     }
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {

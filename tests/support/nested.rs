@@ -243,7 +243,10 @@ impl Kept {
             }
             let questions = Some(open.clone());
             let (status, at) = (ThreadStatus::Running, ferrata::clock::Timestamp(1));
-            store.append(Append { thread, expected, records, snapshot: None, status, questions, at }).await.unwrap();
+            store
+                .append(Append { thread, expected, records, snapshot: None, status, questions, alarms: None, at })
+                .await
+                .unwrap();
             expected.0 += count;
         }
         store
@@ -332,6 +335,7 @@ pub(crate) async fn finish(runner: &Runner<Work>, durability: Durability) -> Wor
                 let answer = if question.is_doubt() { Answer::performed(10) } else { Answer::new(question.text.len()) };
                 thread.answer(question.id, answer).await
             }
+            Ok(Outcome::Outside(waits)) => panic!("{waits:?}"),
             Ok(Outcome::Suspended(why)) => panic!("{why}"),
             Err(error) if error.code() == "node-failed" => thread.resume().await,
             Err(error) => panic!("{error}"),

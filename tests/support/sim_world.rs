@@ -455,6 +455,7 @@ async fn one_life(runner: &Runner<Work>, world: &Arc<World>, counts: &mut Counts
                     None => return false,
                 }
             }
+            Ok(Outcome::Outside(waits)) => panic!("nothing in this graph waits outside: {waits:?}"),
             Ok(Outcome::Suspended(_)) => {
                 world.told(Told::Outcome("suspended"));
                 events = thread.stream_resume().expect("it goes on");

@@ -8,7 +8,7 @@ use crate::log::CodecError;
 use crate::store::{ThreadInfo, ThreadStatus};
 
 /// The version of the file's layout.
-pub(super) const FORMAT: u64 = 3;
+pub(super) const FORMAT: u64 = 4;
 
 /// What an append wrote, by the position of its first record; behind the last one, at [`HEAD`], the thread's head. The two stand side by
 /// side, so that an append changes one place of one tree.
@@ -24,6 +24,14 @@ pub(super) const REFERENCES: TableDefinition<'_, (&str, u64, &str), ()> = TableD
 pub(super) const QUESTIONS: TableDefinition<'_, (&str, u128), u64> = TableDefinition::new("questions");
 /// The same by deadline.
 pub(super) const BY_DEADLINE: TableDefinition<'_, (u64, &str, u128), ()> = TableDefinition::new("by_deadline");
+
+/// Alarms by time, with the id of what they are about and the thread.
+pub(super) const ALARMS: TableDefinition<'_, (u64, u128, &str), ()> = TableDefinition::new("alarms");
+/// The same by thread and id.
+pub(super) const ALARMS_OF: TableDefinition<'_, (&str, u128, u64), ()> = TableDefinition::new("alarms_of");
+
+/// What is kept beside the threads, by key.
+pub(super) const NOTES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("notes");
 
 /// What is known of resources, by name. It is made when there is something to keep, in files of any age.
 pub(super) const RESOURCES: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("resources");
@@ -107,6 +115,8 @@ pub(super) fn status_number(status: ThreadStatus) -> u8 {
         ThreadStatus::Waiting => 2,
         ThreadStatus::Suspended => 3,
         ThreadStatus::Failed => 4,
+        ThreadStatus::Outside => 5,
+        ThreadStatus::Ready => 6,
     }
 }
 

@@ -1,11 +1,13 @@
 //! The store in a redb file. redb's types stay in this folder.
 
+mod alarms;
 mod artifacts;
 #[cfg(feature = "testing")]
 mod disk;
 mod file;
 mod header;
 mod layout;
+mod notes;
 mod questions;
 mod read;
 mod resources;
@@ -21,8 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{
-    Append, Appended, AtWork, Block, InboxQuery, InboxRow, Loaded, Pending, Prune, Pruned, Reach, ResourceKept, Restore, Store,
-    StoreError, ThreadInfo, ThreadQuery,
+    AlarmRow, Append, Appended, AtWork, Block, InboxQuery, InboxRow, Loaded, Pending, Prune, Pruned, Reach, ResourceKept,
+    Restore, Store, StoreError, ThreadInfo, ThreadQuery,
 };
 use crate::id::ThreadName;
 use file::{Disk as Place, File, Settings};
@@ -271,6 +273,21 @@ impl Store for RedbStore {
         Box::pin(self.reader.call(move |file| resources::read(file, &name)))
     }
 
+    fn alarms<'a>(&'a self, behind: Option<&'a AlarmRow>, most: usize) -> Pending<'a, Vec<AlarmRow>> {
+        let behind = behind.cloned();
+        Box::pin(self.reader.call(move |file| alarms::list(file, behind.as_ref(), most)))
+    }
+
+    fn note<'a>(&'a self, key: &'a str) -> Pending<'a, Option<Vec<u8>>> {
+        let key = key.to_owned();
+        Box::pin(self.reader.call(move |file| notes::read(file, &key)))
+    }
+
+    fn notes<'a>(&'a self, prefix: &'a str, behind: Option<&'a str>, most: usize) -> Pending<'a, Vec<String>> {
+        let (prefix, behind) = (prefix.to_owned(), behind.map(str::to_owned));
+        Box::pin(self.reader.call(move |file| notes::list(file, &prefix, behind.as_deref(), most)))
+    }
+
     // What follows goes through the writer, so that it stands in line with the appends.
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
@@ -289,6 +306,11 @@ impl Store for RedbStore {
     fn keep_resource<'a>(&'a self, name: &'a str, kept: &'a ResourceKept) -> Pending<'a, ()> {
         let (name, kept) = (name.to_owned(), kept.clone());
         Box::pin(self.writer.call(move |file| resources::write(file, &name, &kept)))
+    }
+
+    fn keep_note<'a>(&'a self, key: &'a str, note: Option<&'a [u8]>) -> Pending<'a, ()> {
+        let (key, note) = (key.to_owned(), note.map(<[u8]>::to_vec));
+        Box::pin(self.writer.call(move |file| notes::write(file, &key, note.as_deref())))
     }
 
     fn at_work(&self) -> Option<&AtWork> {

@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
+use std::sync::Arc;
 
 use redb::{Database, ReadableDatabase, ReadableTable, ReadableTableMetadata, WriteTransaction};
 use uuid::Uuid;
 
+use super::alarms;
 use super::file::{File, Io};
 use super::layout::{BY_DEADLINE, HEAD, LOG, QUESTIONS, name_of};
 use super::read;
@@ -13,8 +15,8 @@ use super::trouble;
 use super::verify::Verified;
 use crate::clock::Timestamp;
 use crate::id::{QuestionId, ThreadName};
-use crate::log::open_questions;
-use crate::store::{InboxQuery, InboxRow, Loaded, OpenQuestion, Reach, StoreError};
+use crate::log::{Question, open_questions};
+use crate::store::{InboxQuery, InboxRow, Loaded, OpenQuestion, Reach, StoreError, alarms_of, open_to_people};
 
 /// Stands for no deadline.
 const NEVER: u64 = u64::MAX;
@@ -88,7 +90,7 @@ fn list_rows(database: &Database, query: &InboxQuery) -> Result<Vec<InboxRow>, I
     Ok(found)
 }
 
-/// Puts the open questions of all threads of a file in that had no index of them. What is damaged is left out, and told by whoever reads it.
+/// Puts the open questions and the alarms of all threads of a file in that had no index of them. What is damaged is left out, and told by whoever reads it.
 pub(super) fn fill(file: &File, database: &Database, transaction: &WriteTransaction) -> Result<(), Io> {
     let mut names = Vec::new();
     unless_damaged(file, || read::names_in(database, &mut names))?;
@@ -106,9 +108,10 @@ pub(super) fn fill(file: &File, database: &Database, transaction: &WriteTransact
                 }
             }
         })?;
-        let open: Vec<OpenQuestion> = open.flatten().iter().flatten().map(|question| OpenQuestion::from(&**question)).collect();
+        let open: Vec<Arc<Question>> = open.flatten().into_iter().flatten().collect();
         if !open.is_empty() {
-            put(transaction, &name, &open)?;
+            put(transaction, &name, &open_to_people(&open))?;
+            alarms::put(transaction, &name, &alarms_of(&open))?;
         }
     }
     Ok(())

@@ -6,7 +6,9 @@ use redb::{Database, ReadableDatabase, ReadableTable, TableDefinition, TableHand
 use serde::Deserialize;
 
 use super::file::{File, Io};
-use super::layout::{BY_DEADLINE, BY_STATUS, FORMAT, HEAD, Head, LOG, META, QUESTIONS, REFERENCES, SNAPSHOTS, damaged};
+use super::layout::{
+    ALARMS, ALARMS_OF, BY_DEADLINE, BY_STATUS, FORMAT, HEAD, Head, LOG, META, NOTES, QUESTIONS, REFERENCES, SNAPSHOTS, damaged,
+};
 use super::questions;
 use crate::clock::Timestamp;
 use crate::id::{Position, ThreadName};
@@ -23,12 +25,13 @@ pub(super) fn prepare(file: &File, database: &Database) -> Result<(), StoreError
         transaction.open_table(META)?.insert("format", format)?;
         Ok(transaction.commit()?)
     };
-    let (to_2, to_3) = (|| write(2, &from_1), || write(FORMAT, &|transaction| from_2(file, database, transaction)));
+    let to_2 = || write(2, &from_1);
+    let to_4 = || write(FORMAT, &|transaction| from_3(file, database, transaction));
     let older = "brought up to the format of this program";
     match stored_format(database, path)? {
         Some(FORMAT) => Ok(()),
-        Some(2) => to_3().map_err(io(older)),
-        Some(1) => to_2().and_then(|()| to_3()).map_err(io(older)),
+        Some(2 | 3) => to_4().map_err(io(older)),
+        Some(1) => to_2().and_then(|()| to_4()).map_err(io(older)),
         Some(found) => Err(StoreError::Newer { path: path.to_owned(), found, known: FORMAT }),
         None => write(FORMAT, &make_tables).map_err(io("written")),
     }
@@ -60,7 +63,15 @@ fn stored_format(database: &Database, path: &Path) -> Result<Option<u64>, StoreE
 
 fn make_tables(transaction: &WriteTransaction) -> Result<(), Io> {
     tables_of_2(transaction)?;
-    tables_of_3(transaction)
+    tables_of_3(transaction)?;
+    tables_of_4(transaction)
+}
+
+fn tables_of_4(transaction: &WriteTransaction) -> Result<(), Io> {
+    transaction.open_table(ALARMS)?;
+    transaction.open_table(ALARMS_OF)?;
+    transaction.open_table(NOTES)?;
+    Ok(())
 }
 
 fn tables_of_3(transaction: &WriteTransaction) -> Result<(), Io> {
@@ -69,9 +80,10 @@ fn tables_of_3(transaction: &WriteTransaction) -> Result<(), Io> {
     Ok(())
 }
 
-/// Format 2 had no index of open questions.
-fn from_2(file: &File, database: &Database, transaction: &WriteTransaction) -> Result<(), Io> {
+/// Format 2 had no index of open questions, and format 3 none of alarms.
+fn from_3(file: &File, database: &Database, transaction: &WriteTransaction) -> Result<(), Io> {
     tables_of_3(transaction)?;
+    tables_of_4(transaction)?;
     questions::fill(file, database, transaction)
 }
 

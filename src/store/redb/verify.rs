@@ -6,7 +6,7 @@ use redb::{Database, ReadableDatabase, ReadableTable};
 
 use super::file::{File, Io};
 use super::layout::{BY_STATUS, HEAD, Head, LOG, SNAPSHOTS, name_of};
-use super::{questions, read, resources};
+use super::{alarms, notes, questions, read, resources};
 use crate::id::{Position, ThreadName};
 use crate::log::codec;
 use crate::store::{Reach, StoreError};
@@ -52,7 +52,7 @@ pub(super) fn verify(file: &File) -> Result<Verified, StoreError> {
             Err(error) => verified.faults.push(error.to_string()),
         }
     }
-    let looks = [look_at_index, questions::look_at, resources::look_at, look_at_artifacts];
+    let looks = [look_at_index, questions::look_at, alarms::look_at, notes::look_at, resources::look_at, look_at_artifacts];
     for looked in looks.map(|look| look(file, &mut verified)) {
         verified.faults.extend(looked.err().map(|error| error.to_string()));
     }

@@ -4,12 +4,12 @@ use redb::{Database, ReadableTable, Table, WriteTransaction};
 
 use super::file::{File, Io};
 use super::layout::{BY_STATUS, HEAD, Head, LOG, REFERENCES, SNAPSHOTS};
-use super::{questions, read};
+use super::{alarms, questions, read};
 use crate::clock::Timestamp;
 use crate::id::{Position, ThreadName};
 use crate::log::large::{Artifact, Shelf};
 use crate::log::{Entry, Record, codec};
-use crate::store::{Append, Appended, OpenQuestion, Prune, Pruned, Restore, StoreError, ThreadStatus};
+use crate::store::{Alarm, Append, Appended, OpenQuestion, Prune, Pruned, Restore, StoreError, ThreadStatus};
 
 type Log<'t> = Table<'t, (&'static str, u64), &'static [u8]>;
 
@@ -26,12 +26,13 @@ pub(super) struct Prepared {
     appended: Appended,
     status: ThreadStatus,
     questions: Option<Vec<OpenQuestion>>,
+    alarms: Option<Vec<Alarm>>,
     at: Timestamp,
 }
 
 impl Prepared {
     pub(super) fn new(append: &Append, mut shelf: Shelf) -> Result<Self, StoreError> {
-        let Append { thread, expected, records, snapshot, status, questions, at } = append;
+        let Append { thread, expected, records, snapshot, status, questions, alarms, at } = append;
         let unit = codec::encode(thread, *expected, *at, records, &mut shelf)?;
         let (record_bytes, of_records) = (unit.len() as u64 + shelf.bytes(), std::mem::take(&mut shelf.taken));
         let snapshot = match snapshot {
@@ -49,6 +50,7 @@ impl Prepared {
             artifacts: [of_records, shelf.taken],
             status: *status,
             questions: questions.clone(),
+            alarms: alarms.clone(),
             at: *at,
         })
     }
@@ -125,6 +127,9 @@ fn append_one(
     }
     if let Some(open) = &append.questions {
         questions::put(transaction, thread, open)?;
+    }
+    if let Some(rings) = &append.alarms {
+        alarms::put(transaction, thread, rings)?;
     }
     Ok(Ok(append.appended))
 }
@@ -205,6 +210,7 @@ pub(super) fn delete(file: &File, thread: &ThreadName) -> Result<bool, StoreErro
         transaction.open_table(SNAPSHOTS)?.retain_in((name, 0)..=(name, HEAD), |_, _| false)?;
         transaction.open_table(REFERENCES)?.retain_in((name, 0, "")..=(name, HEAD, "~"), |_, ()| false)?;
         questions::remove(transaction, name)?;
+        alarms::remove(transaction, name)?;
         Ok(Ok(existed))
     })
 }
@@ -247,6 +253,7 @@ pub(super) fn restore(file: &File, restore: &Restore) -> Result<(), StoreError> 
         }
         put_head(transaction, &mut log, name, None, head_after)?;
         questions::put(transaction, name, &restore.questions)?;
+        alarms::put(transaction, name, &restore.alarms)?;
         Ok(Ok(()))
     })
 }

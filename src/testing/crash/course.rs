@@ -15,7 +15,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::graph::Answer;
 use crate::id::QuestionId;
 use crate::log::{OnExpiry, Question, QuestionKind};
-use crate::runner::{Error, Lived, Outcome, Runner, Thread, live};
+use crate::runner::{Error, Lived, Outcome, Runner, Signal, Thread, live};
 use crate::state::{State, StateCell, View};
 use crate::store::Store;
 
@@ -172,6 +172,13 @@ async fn go_on<S: State, W>(plan: &Plan<S, W>, thread: &Thread<S>, seen: &Seen) 
                     thread.answer_all(answers).await
                 }
             }
+            Ok(Outcome::Outside(waits)) => {
+                if send(&plan.signals, thread, &waits).await? || wait(&waits, seen) {
+                    thread.resume().await
+                } else {
+                    return Ok(End::Waiting(waits.iter().map(|wait| shown(wait)).collect()));
+                }
+            }
             Err(error) if error.is_answer_refused() => return Err(error.to_string()),
             Err(error) => return failed(plan, thread, &error).await,
         };
@@ -186,6 +193,20 @@ fn wait(questions: &[Arc<Question>], seen: &Seen) -> bool {
     let mut seen = seen.lock();
     seen.waited_ms = seen.waited_ms.max(deadline.ms_since(Timestamp(BEGINNING_MS)));
     true
+}
+
+/// Sends the course's signals that a thread waits for. False if there are none.
+async fn send<S: State>(known: &BTreeMap<String, Value>, thread: &Thread<S>, waits: &[Arc<Question>]) -> Result<bool, String> {
+    let mut sent = false;
+    for wait in waits {
+        let QuestionKind::Signal(name) = &wait.kind else { continue };
+        let Some(value) = known.get(name) else { continue };
+        // What is sent again after a crash is known by the wait that it is for.
+        let signal = Signal::new(name.as_str(), value).id(wait.id.to_string()).by("crash-test");
+        thread.signal(signal).await.map_err(|error| error.to_string())?;
+        sent = true;
+    }
+    Ok(sent)
 }
 
 /// What the course's answers are to these questions.

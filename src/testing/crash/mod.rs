@@ -43,6 +43,7 @@ struct Plan<S, W> {
     graph: MakeGraph<S, W>,
     input: Update,
     answers: BTreeMap<String, GiveAnswer>,
+    signals: BTreeMap<String, serde_json::Value>,
     once: BTreeSet<String>,
     runner: ChangeRunner<S, W>,
     thread: ChangeThread<S>,
@@ -144,6 +145,7 @@ where
             graph: Box::new(move |world| graph(world).into_graph()),
             input: input.into(),
             answers: BTreeMap::new(),
+            signals: BTreeMap::new(),
             once: BTreeSet::new(),
             runner: Box::new(|runner, _| runner),
             thread: Box::new(|thread| thread),
@@ -211,6 +213,12 @@ impl<S: State, W: Send + Sync + 'static> CrashTest<S, W> {
     /// As [`answer`](Self::answer), with an answer that depends on the question, and on nothing else.
     pub fn answer_with(mut self, key: impl Into<String>, answer: impl Fn(&Question) -> Answer + Send + Sync + 'static) -> Self {
         self.plan.answers.insert(key.into(), Box::new(answer));
+        self
+    }
+
+    /// What a signal of that name says, each time it is waited for. If none is given, the course waits for the wait's deadline; without one it has come to its end.
+    pub fn signal(mut self, name: impl Into<String>, says: impl Into<serde_json::Value>) -> Self {
+        self.plan.signals.insert(name.into(), says.into());
         self
     }
 

@@ -8,8 +8,8 @@ use super::seen::Life;
 use crate::id::ThreadName;
 use crate::log::Record;
 use crate::store::{
-    Append, Appended, InboxQuery, InboxRow, Loaded, Pending, Prune, Pruned, Reach, ResourceKept, Restore, Store, StoreError,
-    ThreadInfo, ThreadQuery,
+    AlarmRow, Append, Appended, InboxQuery, InboxRow, Loaded, Pending, Prune, Pruned, Reach, ResourceKept, Restore, Store,
+    StoreError, ThreadInfo, ThreadQuery,
 };
 
 #[derive(Debug)]
@@ -58,6 +58,25 @@ impl Store for LifeStore {
 
     fn questions<'a>(&'a self, query: &'a InboxQuery) -> Pending<'a, Vec<InboxRow>> {
         self.kept.questions(query)
+    }
+
+    fn alarms<'a>(&'a self, behind: Option<&'a AlarmRow>, most: usize) -> Pending<'a, Vec<AlarmRow>> {
+        self.kept.alarms(behind, most)
+    }
+
+    fn note<'a>(&'a self, key: &'a str) -> Pending<'a, Option<Vec<u8>>> {
+        self.kept.note(key)
+    }
+
+    fn keep_note<'a>(&'a self, key: &'a str, note: Option<&'a [u8]>) -> Pending<'a, ()> {
+        Box::pin(async move {
+            self.alive().await;
+            self.kept.keep_note(key, note).await
+        })
+    }
+
+    fn notes<'a>(&'a self, prefix: &'a str, behind: Option<&'a str>, most: usize) -> Pending<'a, Vec<String>> {
+        self.kept.notes(prefix, behind, most)
     }
 
     fn delete<'a>(&'a self, thread: &'a ThreadName) -> Pending<'a, bool> {
@@ -110,6 +129,9 @@ fn word(record: &Record) -> String {
         Record::Answered(_) => "an answer".to_owned(),
         Record::Closed(_) => "questions closed".to_owned(),
         Record::Expired(_) => "a question expired".to_owned(),
+        Record::Reminded(_) => "a reminder".to_owned(),
+        Record::Signalled(signalled) => format!("signal \"{}\"", signalled.name),
+        Record::Delivered(_) => "a signal delivered".to_owned(),
         Record::EffectStarted(started) => format!("start of \"{}\"", started.effect.key),
         Record::EffectDone(done) => format!("result of \"{}\"", done.effect.key),
         Record::EffectFailed(failed) => format!("failure of \"{}\"", failed.effect.key),

@@ -105,7 +105,7 @@ async fn changed_as_a_whole(store: &dyn Store) -> Found {
     for told in threads.iter_mut().step_by(2) {
         told.questions = vec![question(7, None)];
         let (thread, entries, status, questions) = (told.name.clone(), told.entries.clone(), told.status, told.questions.clone());
-        store.restore(Restore { thread, base: None, entries, status, questions }).await?;
+        store.restore(Restore { thread, base: None, entries, status, questions, alarms: Vec::new() }).await?;
         let (name, rows) = (&told.name, rows(store, &told.name).await?);
         must!(rows == told.rows(), "thread {name:?} was put in with one open question, and the index says {rows:?}");
     }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::alarms::alarm;
 use super::asked::question;
 use super::list::names_alike;
 use super::sample::{Told, here, is_nowhere, is_refused, records, snapshot};
@@ -109,6 +110,7 @@ fn whole(name: &str, from: u64) -> Result<Told, Fault> {
     let mut told = Told::new(name)?;
     told.base = (from > 0).then(|| snapshot(from, name));
     told.questions = vec![question(from, None), question(from + 1, Some(from))];
+    told.alarms = vec![alarm(from + 1, from)];
     for (number, at) in [(0_usize, 500), (1, 700), (2, 600)] {
         let some = records(&format!("{name} {number}"), number + 2);
         told = told.noted(&Append { status: ThreadStatus::Waiting, at: Timestamp(at), ..told.append(some) });
@@ -118,7 +120,14 @@ fn whole(name: &str, from: u64) -> Result<Told, Fault> {
 
 fn put(told: &Told) -> Restore {
     let (thread, base) = (told.name.clone(), told.base.clone().map(Box::new));
-    Restore { thread, base, entries: told.entries.clone(), status: told.status, questions: told.questions.clone() }
+    Restore {
+        thread,
+        base,
+        entries: told.entries.clone(),
+        status: told.status,
+        questions: told.questions.clone(),
+        alarms: told.alarms.clone(),
+    }
 }
 
 // ---- prune ----

@@ -1,5 +1,6 @@
 //! What every store must do, as checks that any store can be put through.
 
+mod alarms;
 mod asked;
 mod change;
 mod list;
@@ -39,6 +40,10 @@ pub enum Check {
     Paging,
     /// The index of open questions says of each thread what its last append said of them, in order and in pages.
     Questions,
+    /// The index of alarms says of each thread what its last append said of them, in order and in pages.
+    Alarms,
+    /// A note is what was kept last under exactly its key, and keys are listed in order.
+    Notes,
     /// What is kept of a resource is what was said of it last, under exactly its name.
     Resources,
     /// Each name is a thread of its own, byte by byte.
@@ -53,7 +58,7 @@ pub enum Check {
 
 impl Check {
     /// All of them, in the order in which they are run: what later ones rely on comes first.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 17] = [
         Self::Atomicity,
         Self::Order,
         Self::Fencing,
@@ -67,6 +72,8 @@ impl Check {
         Self::Restore,
         Self::Prune,
         Self::Questions,
+        Self::Alarms,
+        Self::Notes,
         Self::Resources,
         Self::Crash,
     ];
@@ -89,6 +96,8 @@ impl fmt::Display for Check {
             Self::Restore => "restore",
             Self::Prune => "prune",
             Self::Questions => "questions",
+            Self::Alarms => "alarms",
+            Self::Notes => "notes",
             Self::Resources => "resources",
         })
     }
@@ -275,6 +284,8 @@ impl<S: Store> StoreSuite<S> {
             Check::Restore => change::restore(&store).await,
             Check::Prune => change::prune(&store).await,
             Check::Questions => asked::questions(&store).await,
+            Check::Alarms => alarms::alarms(&store).await,
+            Check::Notes => alarms::notes(&store).await,
             Check::Resources => resources::resources(&store).await,
             Check::Crash => Ok(()),
         }

@@ -5,13 +5,13 @@ use std::fmt::Debug;
 use serde_json::{Map, Value, json};
 use uuid::Uuid;
 
-use super::{Fault, Found, asked, must};
+use super::{Fault, Found, alarms, asked, must};
 use crate::clock::Timestamp;
 use crate::id::{Position, QuestionId, ThreadName};
 use crate::log::{Answered, Entry, Record, Snapshot};
 use crate::store::{
-    Append, Appended, InboxQuery, InboxRow, Loaded, OpenQuestion, Order, Reach, Store, StoreError, ThreadInfo, ThreadQuery,
-    ThreadStatus,
+    Alarm, Append, Appended, InboxQuery, InboxRow, Loaded, OpenQuestion, Order, Reach, Store, StoreError, ThreadInfo,
+    ThreadQuery, ThreadStatus,
 };
 
 /// One of each kind of record, one a line, with values that are easily lost.
@@ -58,12 +58,13 @@ pub(super) struct Told {
     pub(super) status: ThreadStatus,
     pub(super) since: Timestamp,
     pub(super) questions: Vec<OpenQuestion>,
+    pub(super) alarms: Vec<Alarm>,
 }
 
 impl Told {
     pub(super) fn new(of: &str) -> Result<Self, Fault> {
         let (status, since) = (ThreadStatus::Running, Timestamp(0));
-        Ok(Self { name: name(of)?, entries: Vec::new(), base: None, status, since, questions: Vec::new() })
+        Ok(Self { name: name(of)?, entries: Vec::new(), base: None, status, since, questions: Vec::new(), alarms: Vec::new() })
     }
 
     pub(super) fn first(&self) -> Position {
@@ -78,7 +79,7 @@ impl Told {
     pub(super) fn append(&self, records: Vec<Record>) -> Append {
         let (expected, at) = (self.next(), Timestamp(1_000 + self.next().0));
         let (thread, status) = (self.name.clone(), ThreadStatus::Running);
-        Append { thread, expected, records, snapshot: None, status, questions: None, at }
+        Append { thread, expected, records, snapshot: None, status, questions: None, alarms: None, at }
     }
 
     /// The next append, with a snapshot behind it.
@@ -107,6 +108,9 @@ impl Told {
         noted.status = append.status;
         if let Some(questions) = &append.questions {
             noted.questions.clone_from(questions);
+        }
+        if let Some(alarms) = &append.alarms {
+            noted.alarms.clone_from(alarms);
         }
         let numbered = (append.expected.0..).zip(&append.records);
         let entry =
@@ -146,6 +150,9 @@ impl Told {
         must!(listed == Some(self.info()), "thread {name:?} is listed as {listed:?}, not as {:?}", self.info());
         let (open, rows) = (asked::rows(store, name).await?, self.rows());
         must!(open == rows, "the index of open questions has {open:?} of thread {name:?}, and not {rows:?}");
+        let (rings, mut told) = (alarms::of(store, name).await?, self.alarms.clone());
+        told.sort();
+        must!(rings == told, "the index of alarms has {rings:?} of thread {name:?}, and not {told:?}");
         Ok(())
     }
 

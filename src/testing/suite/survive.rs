@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::alarms::alarm;
 use super::asked::question;
 use super::resources::{is_known, words};
 use super::sample::{Told, here, is_nowhere, is_refused, name, records, snapshot};
@@ -69,10 +70,11 @@ async fn written(store: &Arc<dyn Store>) -> Result<Vec<Told>, Fault> {
     let restored = Told::new("restored")?;
     let restored = restored.noted(&Append { at: Timestamp(77), ..restored.append(records("restored", 4)) });
     let (thread, entries, status) = (restored.name.clone(), restored.entries.clone(), restored.status);
-    store.restore(Restore { thread, base: None, entries, status, questions: Vec::new() }).await?;
+    store.restore(Restore { thread, base: None, entries, status, questions: Vec::new(), alarms: Vec::new() }).await?;
     threads.push(restored);
     let questions = Some(vec![question(1, Some(5)), question(2, None)]);
-    let waiting = Append { status: ThreadStatus::Waiting, questions, ..threads[1].append(records("a question", 1)) };
+    let alarms = Some(vec![alarm(1, 5), alarm(2, 6)]);
+    let waiting = Append { status: ThreadStatus::Waiting, questions, alarms, ..threads[1].append(records("a question", 1)) };
     let noted = threads[1].noted(&waiting);
     here(&**store, waiting).await?;
     threads[1] = noted;

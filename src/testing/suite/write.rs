@@ -8,6 +8,7 @@ use std::task::{Context, Waker};
 
 use serde_json::json;
 
+use super::alarms::alarm;
 use super::asked::question;
 use super::sample::{Told, every_kind, here, is_nowhere, is_refused, line, name, record, records};
 use super::{Fault, Found, must};
@@ -38,7 +39,8 @@ async fn refused_appends(store: &dyn Store) -> Found {
         let mut append = told.append_with_snapshot(records("refused", 3));
         append.expected.0 += by;
         let questions = Some(vec![question(1, None)]);
-        Append { status: ThreadStatus::Waiting, at: Timestamp(9_999), questions, ..append }
+        let alarms = Some(vec![alarm(1, 5)]);
+        Append { status: ThreadStatus::Waiting, at: Timestamp(9_999), questions, alarms, ..append }
     };
     is_refused(&store.append(ahead(&told, 1)).await, &told.name, 1, 0)?;
     is_nowhere(store, &told.name).await?;
@@ -207,7 +209,7 @@ async fn push(store: Arc<dyn Store>, thread: ThreadName, writer: usize, count: u
         loop {
             let records = vec![record(json!([writer, number]))];
             let (thread, status, at) = (thread.clone(), ThreadStatus::Running, Timestamp(1));
-            let append = Append { thread, expected, records, snapshot: None, status, questions: None, at };
+            let append = Append { thread, expected, records, snapshot: None, status, questions: None, alarms: None, at };
             match here(&*store, append).await {
                 Ok(_) => break expected.0 += 1,
                 Err(StoreError::Moved { found, .. }) => {

@@ -1,0 +1,80 @@
+//! What comes to a thread from outside without being asked for by a person: signals, and what is told of questions.
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::clock::Timestamp;
+use crate::id::QuestionId;
+
+/// See [`Record::Signalled`](super::Record::Signalled).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Signalled {
+    /// What tells it from every other one of the thread: the sender's own word, or one made for it.
+    pub id: String,
+    /// Which signal it is.
+    pub name: String,
+    /// What it says.
+    pub value: Value,
+    /// Who sent it, as the sender says.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// See [`Record::Delivered`](super::Record::Delivered).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Delivered {
+    /// The signal.
+    pub signal: String,
+    /// What waited for it.
+    pub question: QuestionId,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// See [`Record::Reminded`](super::Record::Reminded).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Reminded {
+    /// The question.
+    pub question: QuestionId,
+    /// How many of its reminders are over, with this one: those of a time when nobody looked count as given together.
+    pub reminders: u32,
+    /// When.
+    pub at: Timestamp,
+}
+
+/// Why a run was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Suspension {
+    /// Whoever waited for the run went away.
+    Dropped,
+    /// The graph or the caller wants a stop here; resuming goes on.
+    Breakpoint,
+    /// It was cancelled: what was under way was cut off.
+    Cancelled,
+    /// The run's time was over: what was under way was cut off.
+    Deadline,
+    /// The runner shuts down. A supervisor goes on with the thread.
+    ShutDown,
+    /// A question was not answered in time; resuming asks it anew. See [`OnExpiry::Suspend`](crate::OnExpiry::Suspend).
+    Expired,
+    /// Its process died again and again while it ran: somebody has to look at it. See [`Recovery`](crate::Recovery).
+    Dying,
+}
+
+impl std::fmt::Display for Suspension {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Dropped => f.write_str("nobody waited for the run any more"),
+            Self::Breakpoint => f.write_str("it came to a breakpoint"),
+            Self::Cancelled => f.write_str("it was cancelled"),
+            Self::Deadline => f.write_str("it took longer than it may"),
+            Self::ShutDown => f.write_str("the runner shuts down"),
+            Self::Expired => f.write_str("a question was not answered in time"),
+            Self::Dying => f.write_str("its process died again and again while it ran"),
+        }
+    }
+}

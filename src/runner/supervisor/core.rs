@@ -1,0 +1,248 @@
+//! What the tasks of a supervisor share, and what is done for one thread.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::sync::{Mutex as Lane, OwnedSemaphorePermit, Semaphore, watch};
+
+use super::Recovery;
+use super::charge::{Charge, Peek};
+use super::outbox::Outbox;
+use crate::clock::{Clock, Timestamp};
+use crate::id::ThreadName;
+use crate::log::Question;
+use crate::runner::Error;
+use crate::runner::hub::Hub;
+use crate::runner::notice::{Notice, NoticeKind};
+use crate::store::{Store, StoreError, ThreadStatus};
+
+/// How long nothing is looked at when nothing is due and nobody calls: so soon a clock that jumps is noticed.
+pub(super) const TICK: Duration = Duration::from_secs(30);
+/// How long a thread that could not be gone on with is left alone at first, and at most.
+const SICK: Duration = Duration::from_secs(60);
+const SICK_MAX: Duration = Duration::from_secs(3_600);
+
+pub(super) struct Core {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) hub: Arc<Hub>,
+    pub(super) charges: Vec<Arc<dyn Charge>>,
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) recovery: Recovery,
+    runs: Arc<Semaphore>,
+    /// Of threads whose process died more than once one at a time goes on, until it has shown that it lives.
+    suspects: Lane<()>,
+    closing: watch::Sender<bool>,
+    /// Counts what was done, for those who wait for it.
+    pub(super) done: watch::Sender<u64>,
+    // Plain mutexes: never held across an await.
+    busy: Mutex<HashSet<ThreadName>>,
+    sick: Mutex<HashMap<ThreadName, Sick>>,
+}
+
+/// A thread that could not be gone on with.
+#[derive(Clone, Copy)]
+struct Sick {
+    times: u32,
+    until: Timestamp,
+}
+
+/// A thread that is being looked after.
+pub(super) struct Busy(Arc<Core>, ThreadName);
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        self.0.busy().remove(&self.1);
+        self.0.done.send_modify(|done| *done += 1);
+    }
+}
+
+impl Core {
+    pub(super) fn new(
+        (store, clock): (Arc<dyn Store>, Arc<dyn Clock>),
+        hub: Arc<Hub>,
+        charges: Vec<Arc<dyn Charge>>,
+        outbox: Arc<Outbox>,
+        recovery: Recovery,
+    ) -> Arc<Self> {
+        let (runs, suspects) = (Arc::new(Semaphore::new(recovery.at_once)), Lane::new(()));
+        let (closing, done) = (watch::Sender::new(false), watch::Sender::new(0));
+        let (busy, sick) = Default::default();
+        Arc::new(Self { store, clock, hub, charges, outbox, recovery, runs, suspects, closing, done, busy, sick })
+    }
+
+    fn busy(&self) -> MutexGuard<'_, HashSet<ThreadName>> {
+        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn sick(&self) -> MutexGuard<'_, HashMap<ThreadName, Sick>> {
+        self.sick.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The threads that are being looked after.
+    pub(super) fn at_work(&self) -> Vec<ThreadName> {
+        self.busy().iter().cloned().collect()
+    }
+
+    /// Begins nothing new.
+    pub(super) fn close(&self) {
+        self.closing.send_replace(true);
+        self.runs.close();
+    }
+
+    pub(super) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
+    pub(super) async fn closed(&self) {
+        // The sender is here.
+        _ = self.closing.subscribe().wait_for(|closing| *closing).await;
+    }
+
+    /// Waits so long, or until something was done, or all ends.
+    pub(super) async fn pause(&self, time: Duration) {
+        let mut done = self.done.subscribe();
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            _ = done.changed() => {}
+            () = self.closed() => {}
+        }
+    }
+
+    /// The right to let a thread run; none if all ends.
+    pub(super) async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.runs).acquire_owned().await.ok()
+    }
+
+    /// Takes a thread to look after, unless somebody does or it could not be gone on with just now.
+    pub(super) fn take(self: &Arc<Self>, thread: &ThreadName) -> Option<Busy> {
+        let now = self.clock.now();
+        if self.sick().get(thread).is_some_and(|sick| sick.until > now) {
+            return None;
+        }
+        self.busy().insert(thread.clone()).then(|| Busy(Arc::clone(self), thread.clone()))
+    }
+
+    /// Does what there is to do for a thread.
+    pub(super) async fn look_after(&self, thread: &ThreadName) {
+        match self.do_what_is_due(thread).await {
+            Ok(()) => _ = self.sick().remove(thread),
+            // Somebody else runs it, or all ends: that is as it should be.
+            Err(error) if error.is_busy() || error.code() == "shut-down" => {}
+            Err(error) => self.note_sick(thread, &error).await,
+        }
+    }
+
+    async fn do_what_is_due(&self, thread: &ThreadName) -> Result<(), Error> {
+        let (charge, peek) = self.peek(thread).await?;
+        self.tell_of(thread, &peek).await?;
+        if !peek.reminders.is_empty() || (peek.is_at_work && !peek.overdue.is_empty()) {
+            charge.ring(thread).await?;
+        }
+        match peek.status {
+            _ if peek.is_at_work || self.is_closing() => Ok(()),
+            ThreadStatus::Running => self.recover(charge, thread, &peek).await,
+            ThreadStatus::Ready => self.go_on(charge, thread).await,
+            _ if !peek.overdue.is_empty() => self.go_on(charge, thread).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// The graph of a thread, and what there is to do.
+    async fn peek(&self, thread: &ThreadName) -> Result<(&Arc<dyn Charge>, Peek), Error> {
+        let mut last = None;
+        for charge in &self.charges {
+            match charge.peek(thread).await {
+                Err(error) if error.code() == "other-graph" => last = Some(error),
+                peek => return Ok((charge, peek?)),
+            }
+        }
+        // There is one graph at least.
+        Err(last.unwrap_or_else(|| Error::unknown_thread(thread)))
+    }
+
+    /// What somebody has to know is kept before the thread moves: a process that dies here tells it again, by the same id.
+    async fn tell_of(&self, thread: &ThreadName, peek: &Peek) -> Result<(), StoreError> {
+        let now = self.clock.now();
+        let about = |question: &Question| {
+            json!({"question": question.id, "key": &*question.key, "text": question.text, "show": question.show, "assignee": question.assignee,
+                   "deadline": question.deadline, "schema": question.schema})
+        };
+        for question in &peek.reminders {
+            let is_first = question.tell && question.reminded == 0;
+            let (kind, what) = if is_first { (NoticeKind::Asked, "asks") } else { (NoticeKind::Reminded, "still asks") };
+            let text = format!("Thread \"{thread}\" {what}: {}", question.text);
+            let notice = Notice::new(kind, Some(thread), &format!("{}\0{}", question.id, question.reminded), text, now);
+            self.outbox.put(&notice.about(about(question))).await?;
+        }
+        for question in peek.overdue.iter().filter(|question| !question.is_outside()) {
+            let text = format!("Thread \"{thread}\" was not answered in time: {}", question.text);
+            let notice = Notice::new(NoticeKind::Expired, Some(thread), &question.id.to_string(), text, now);
+            self.outbox.put(&notice.about(about(question))).await?;
+        }
+        Ok(())
+    }
+
+    async fn go_on(&self, charge: &Arc<dyn Charge>, thread: &ThreadName) -> Result<(), Error> {
+        let Some(_permit) = self.permit().await else { return Ok(()) };
+        charge.go_on(thread).await
+    }
+
+    /// Goes on with a thread whose process died, or gives it to a person.
+    async fn recover(&self, charge: &Arc<dyn Charge>, thread: &ThreadName, peek: &Peek) -> Result<(), Error> {
+        let (deaths, now) = (peek.deaths, self.clock.now());
+        let run = peek.run.map(|run| run.0.to_string()).unwrap_or_default();
+        if deaths >= self.recovery.deaths_max {
+            let text = format!(
+                "Thread \"{thread}\" is not gone on with: its process died {deaths} times while it ran; resume it when that is mended"
+            );
+            let notice = Notice::new(NoticeKind::GivenUp, Some(thread), &run, text, now).about(json!({"deaths": deaths}));
+            self.outbox.put(&notice).await?;
+            return charge.give_up(thread).await;
+        }
+        let text = format!("Thread \"{thread}\" goes on; its process had died while it ran");
+        let notice = Notice::new(NoticeKind::Recovered, Some(thread), &run, text, now).about(json!({"deaths": deaths}));
+        self.outbox.put(&notice).await?;
+        if deaths <= 1 {
+            return self.go_on(charge, thread).await;
+        }
+        // It may be what the process dies of: after a while, and alone, so that it takes no other thread along.
+        self.pause_for(self.recovery.delay(deaths)).await;
+        let lane = self.suspects.lock().await;
+        let Some(_permit) = self.permit().await else { return Ok(()) };
+        let run = charge.go_on(thread);
+        tokio::pin!(run);
+        let ended = tokio::time::timeout(self.recovery.probation, run.as_mut()).await;
+        drop(lane);
+        match ended {
+            Ok(ended) => ended,
+            Err(_) => run.await,
+        }
+    }
+
+    async fn pause_for(&self, time: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            () = self.closed() => {}
+        }
+    }
+
+    /// The thread is left alone for a while. Somebody is told, once.
+    async fn note_sick(&self, thread: &ThreadName, error: &Error) {
+        let (now, times) = (self.clock.now(), self.sick().get(thread).map_or(0, |sick| sick.times));
+        let wait = SICK.saturating_mul(2_u32.saturating_pow(times)).min(SICK_MAX);
+        self.sick().insert(thread.clone(), Sick { times: times.saturating_add(1), until: now.plus(wait) });
+        tracing::warn!(%thread, %error, wait_s = wait.as_secs(), "a thread cannot be gone on with; it is tried again");
+        if times > 0 {
+            return;
+        }
+        let text = format!("Thread \"{thread}\" cannot be gone on with: {error}");
+        let notice =
+            Notice::new(NoticeKind::GivenUp, Some(thread), &error.to_string(), text, now).about(json!({"code": error.code()}));
+        if let Err(error) = self.outbox.put(&notice).await {
+            tracing::error!(%error, %thread, "a notice cannot be kept");
+        }
+    }
+}
