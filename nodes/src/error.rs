@@ -103,7 +103,8 @@ pub struct ModelError {
     code: Option<String>,
     retry_after: Option<Duration>,
     partial_text: Option<String>,
-    usage: Option<Usage>,
+    // Boxed, since an error is a part of every result.
+    usage: Option<Box<Usage>>,
     message: String,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -152,7 +153,7 @@ impl ModelError {
     /// The same error with the tokens that were paid for all the same.
     #[must_use]
     pub fn with_usage(mut self, usage: Usage) -> Self {
-        self.usage = Some(usage);
+        self.usage = Some(Box::new(usage));
         self
     }
 
@@ -197,7 +198,7 @@ impl ModelError {
 
     /// What it cost all the same, if the endpoint said so: an answer that ran into its limit, or that was empty.
     pub fn usage(&self) -> Option<Usage> {
-        self.usage
+        self.usage.as_deref().copied()
     }
 
     /// Whether the same request may work later.

@@ -200,7 +200,8 @@ mod tests {
         let (a, b) = (r#"{"x":1}"#, r#"{"x":2}"#);
         let two: &[(&str, &str)] = &[("pay", a), ("pay", b)];
         let one: &[(&str, &str)] = &[("pay", a)];
-        let cases: &[(&str, Vec<Value>, &[(&str, &str)])] = &[
+        type Case<'c> = (&'c str, Vec<Value>, &'c [(&'c str, &'c str)]);
+        let cases: &[Case<'_>] = &[
             ("one id for two places", vec![part(Some(0), "c", "pay", a), part(Some(1), "c", "pay", b)], two),
             ("one id and one place", vec![part(Some(0), "c", "pay", a), part(Some(0), "c", "pay", b)], two),
             ("one id and no place", vec![part(None, "c", "pay", a), part(None, "c", "pay", b)], two),
