@@ -93,11 +93,14 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// Models of which the first one that works answers: another provider, or a smaller model, when the first choice is down.
 ///
 /// A failure that may pass, a spent quota and a refused key go on to the next model at once; a request that is wrong in itself does not, since the next model would
-/// get the same. A model that has failed so many times in a row is passed by for a while, then tried again with one request. The error is the last one that
+/// get the same; it is the error, unless a model before it may work later. A model that has failed so many times in a row is passed by for a while, then tried again with one request. The error is the last one that
 /// may pass, or else the last one, with all of them in its text. An answer that broke off in the middle of a stream goes on too:
 /// [`Delta::Anew`] tells that what had been told of it is void.
 ///
 /// What is known of the models is known to this value, and begins anew with the process. It is no second layer of retries: each model gets a request once.
+///
+/// Not guaranteed: a model that is silent until the node's time is up has not failed, since the request was given up. Let
+/// [`OpenAi::read_timeout`](crate::OpenAi::read_timeout) be shorter than that. What a model that failed had cost is not in the usage of another one's answer.
 ///
 /// ```
 /// use ferrata::state::Message;
@@ -256,7 +259,7 @@ impl Fallbacks {
                     fallback.ended(true, self.failures, self.clock.now());
                     return Ok(reply);
                 }
-                Err(error) if !goes_on(error.class()) => return Err(error),
+                Err(error) if !goes_on(error.class()) => return Err(failed.stopped_by(name, error, self.clock.now())),
                 Err(error) => {
                     fallback.ended(false, self.failures, self.clock.now().plus(self.pause));
                     tracing::warn!(model = name, error = %error, "a model failed, and the next one is asked");
@@ -292,6 +295,15 @@ impl Failed {
             tell(delta);
         };
         model.chat_streamed(request, &mut listen).await
+    }
+
+    /// The request is wrong for that model. One before it may take it, when it works again: a larger one, for a conversation that is too long for this one.
+    fn stopped_by(mut self, name: &str, error: ModelError, now: Timestamp) -> ModelError {
+        if self.passed_by.is_none() && !self.last.as_ref().is_some_and(ModelError::is_transient) {
+            return error;
+        }
+        self.said.push(format!("{name}: {error}"));
+        self.error(now)
     }
 
     fn error(self, now: Timestamp) -> ModelError {

@@ -63,6 +63,21 @@ async fn a_chain_whose_first_model_is_passed_by_says_when_it_is_tried_again() {
     assert!(error.to_string().contains("passed by"), "{error}");
 }
 
+#[tokio::test]
+async fn what_is_wrong_for_the_second_model_may_be_right_for_the_first_when_it_works_again() {
+    use ModelErrorClass::{Auth, ContextLength, Server};
+    for (first, class) in [(Server, Server), (Auth, ContextLength)] {
+        let chain = Fallbacks::new(failing(first)).then(failing(ContextLength)).then(Scripted::new([Ok("never asked")]));
+        let error = chain.chat(&request()).await.unwrap_err();
+        assert_eq!(error.class(), class, "{error:?}");
+        assert!(error.to_string().contains("context_length"), "{error}");
+    }
+    let chain = Fallbacks::new(failing(Server)).then(failing(ContextLength)).pass_by(1, Duration::from_secs(60));
+    for _ in 0..2 {
+        assert!(chain.chat(&request()).await.unwrap_err().is_transient(), "the first one is passed by");
+    }
+}
+
 /// Tells half an answer, and breaks off.
 #[derive(Debug)]
 struct Breaking;

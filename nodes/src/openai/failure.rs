@@ -86,7 +86,9 @@ impl Asked<'_> {
 
     /// The server answered with a status that is not success.
     pub(super) fn of_status(self, answer: HttpStatus) -> ModelError {
-        let object = serde_json::from_str(&answer.body).map(|body: Value| ErrorObject::of(&body)).unwrap_or_default();
+        let object = serde_json::from_str(answer.body.trim_start_matches('\u{feff}'))
+            .map(|body: Value| ErrorObject::of(&body))
+            .unwrap_or_default();
         let class = object.class().unwrap_or_else(|| class_of_status(answer.status));
         let said = self.excerpt(object.message.as_deref().unwrap_or(&answer.body));
         let message = format!("{} answered {} ({said}); {}", self.url(), answer.status, advice(class, answer.status));
@@ -223,6 +225,7 @@ mod tests {
             (400, r#"{"error":{"code":400,"type":"exceed_context_size_error","message":"too long"}}"#, ContextLength),
             (401, "", Auth),
             (403, "<html>", Auth),
+            (400, "\u{feff}{\"error\":{\"code\":\"context_length_exceeded\"}}", ContextLength),
             (404, r#"{"detail":"Not Found"}"#, BadRequest),
             (408, "", Timeout),
             (409, "", Server),
@@ -267,6 +270,9 @@ mod tests {
         let error = of(401, r#"{"error":{"message":"Incorrect key sk-secret","code":"sk-secret"}}"#);
         let shown = format!("{error} {error:?} {:?}", error.source());
         assert!(shown.contains("(key)") && !shown.contains("sk-secret"), "{shown}");
+        let asked = Asked { key: Some("x"), ..ASKED };
+        let error = asked.of_status(HttpStatus { status: 400, retry_after: None, body: "next example".to_owned() });
+        assert!(error.to_string().contains("next example"), "{error}");
     }
 
     #[test]

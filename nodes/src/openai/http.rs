@@ -22,7 +22,7 @@ const BODY_BYTES_MAX: usize = 64 * 1024;
 /// How long a failure's body may take: the status says what counts.
 const BODY_WAIT: Duration = Duration::from_secs(5);
 
-/// How long a part of the URL has to be to be taken for a secret; `2` of a version stands in many texts.
+/// How long a text has to be to be taken for a secret: `2` of a version, and `x` where a server wants no key, stand in many texts.
 const SECRET_BYTES_MIN: usize = 4;
 
 /// Where to send requests. The client library's own type would also read the environment, and send an empty key.
@@ -128,7 +128,7 @@ pub(super) fn client(
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }
-    let http = reqwest::Client::builder().connect_timeout(connect).read_timeout(read);
+    let http = reqwest::Client::builder().connect_timeout(connect).read_timeout(read).retry(reqwest::retry::never());
     // What is asked goes where it was sent: a server that leads elsewhere would get the conversation there, and the query with its key.
     let http = http.redirect(reqwest::redirect::Policy::none()).referer(false).build();
     let http = http.map_err(|error| wrong("the HTTP client cannot be set up; see the cause".to_owned()).with_source(error))?;
@@ -193,9 +193,10 @@ pub(super) fn secrets(url: &str, key: Option<&str>) -> Vec<String> {
         let raw = query.split('&').filter_map(|pair| pair.split_once('=')).map(|(_, value)| value.to_owned());
         let read = url.query_pairs().map(|(_, value)| value.into_owned());
         let user = [url.username(), url.password().unwrap_or_default()].map(str::to_owned);
-        secrets.extend(raw.chain(read).chain(user).filter(|text| text.len() >= SECRET_BYTES_MIN));
+        secrets.extend(raw.chain(read).chain(user));
     }
-    secrets.extend(key.filter(|key| !key.is_empty()).map(str::to_owned));
+    secrets.extend(key.map(str::to_owned));
+    secrets.retain(|text| text.len() >= SECRET_BYTES_MIN);
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     secrets
 }

@@ -179,7 +179,9 @@ pub(super) fn read_usage(body: &Value) -> Option<Usage> {
         let usage = body.pointer(place)?;
         let cached = usage.pointer("/prompt_tokens_details/cached_tokens").or_else(|| usage.get("prompt_cache_hit_tokens"));
         let cached_tokens = cached.and_then(tokens_of).unwrap_or_default();
-        Some(Usage { cached_tokens, ..Usage::told(tokens_of(&usage["prompt_tokens"])?, tokens_of(&usage["completion_tokens"])?) })
+        let (read, written) = (tokens_of(&usage["prompt_tokens"])?, tokens_of(&usage["completion_tokens"])?);
+        // Nobody reads nothing: some servers fill the fields in and do not count.
+        (read > 0 || written > 0).then_some(Usage { cached_tokens, ..Usage::told(read, written) })
     })
 }
 
@@ -294,6 +296,7 @@ mod tests {
             json!(null),
             json!({}),
             json!({ "prompt_tokens": 4 }),
+            json!({ "prompt_tokens": 0, "completion_tokens": 0 }),
             json!({ "prompt_tokens": 4, "completion_tokens": -1 }),
             json!({ "prompt_tokens": 4, "completion_tokens": 1.5 }),
             json!({ "prompt_tokens": 4, "completion_tokens": 1e30 }),
