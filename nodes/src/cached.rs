@@ -14,7 +14,7 @@ const ANSWERS_MAX: usize = 1_000;
 
 /// Gives the same answer to the same request, without asking the model again.
 ///
-/// Two requests are the same if all they say is: messages, tools, schema, settings. The ids of messages do not count, since no model sees them. Only whole answers are kept, no errors and none that ran into a limit; the oldest
+/// Two requests are the same if all they say is: messages, tools, schema, settings. The ids of messages do not count, since no model sees them. Only whole answers are kept: no errors, no refusals, none that ran into a limit; the oldest
 /// one goes when there are too many. They are kept in memory, by this value and its clones. What came from here says a usage of 0, since nothing was paid.
 ///
 /// Not guaranteed: two equal requests at the same time both reach the model.
@@ -75,7 +75,7 @@ impl Cached {
             Some(tell) => self.model.chat_streamed(request, tell).await?,
             None => self.model.chat(request).await?,
         };
-        if let (Finish::Stop | Finish::ToolCalls, Some(key)) = (&reply.finish, key) {
+        if let (Finish::Stop | Finish::ToolCalls, false, Some(key)) = (&reply.finish, reply.refused, key) {
             let mut answers = self.lock();
             if answers.known.insert(key, reply.clone()).is_none() {
                 answers.order.push_back(key);

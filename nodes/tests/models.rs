@@ -159,6 +159,16 @@ async fn the_same_talk_on_another_thread_is_the_same_request() {
 }
 
 #[tokio::test]
+async fn a_cache_keeps_no_refusal_and_no_answer_that_was_cut() {
+    let refusal = || ChatReply { refused: true, ..ChatReply::new("No.") };
+    let cut = || ChatReply::new("Hal").finish(ferrata_nodes::Finish::Length);
+    let cached = Cached::new(Scripted::replies([Ok(refusal()), Ok(cut()), Ok(ChatReply::new("Hello"))]));
+    for expected in ["No.", "Hal", "Hello", "Hello"] {
+        assert_eq!(cached.chat(&request()).await.unwrap().content, expected);
+    }
+}
+
+#[tokio::test]
 async fn what_was_paid_for_no_answer_is_in_the_report() {
     let empty = ModelError::new(ModelErrorClass::OutputLimit, "it thought too long").with_usage(Usage::told(100, 4_000));
     let cut = ModelError::new(ModelErrorClass::Truncated, "cut").with_partial_text("Hello, what can I do?");
