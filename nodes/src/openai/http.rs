@@ -168,6 +168,11 @@ pub(super) fn is_http_url(text: &str) -> bool {
     reqwest::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some())
 }
 
+/// The host; nothing for what is no URL.
+pub(super) fn host_of(url: &str) -> String {
+    reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
+}
+
 pub(super) fn is_header_text(text: &str) -> bool {
     HeaderValue::from_str(text).is_ok()
 }

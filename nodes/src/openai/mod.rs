@@ -31,7 +31,8 @@ const READ_TIMEOUT: Duration = Duration::from_secs(180);
 ///
 /// [`chat`](ChatModel::chat) awaits the whole answer: a model that thinks for longer than [`read_timeout`](Self::read_timeout) ends in a transient error.
 /// [`chat_streamed`](ChatModel::chat_streamed) tells of it as it comes. A stream that ends without saying that it does is an error, with what had come by
-/// then; what a server sends in place of a stream is read as what it is. Proxies are taken from the environment (`HTTPS_PROXY`, `NO_PROXY`).
+/// then; what a server sends in place of a stream is read as what it is. A stream is asked for with its usage; for a server that refuses the field,
+/// `.setting("stream_options", Value::Null)` leaves it out, and tokens are counted. Proxies are taken from the environment (`HTTPS_PROXY`, `NO_PROXY`).
 ///
 /// ```no_run
 /// use ferrata::state::Message;

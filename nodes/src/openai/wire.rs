@@ -3,8 +3,9 @@
 //! Answers are read from raw values: a typed reader refuses a whole answer for one field that is missing or of another type.
 
 use ferrata::state::{Message, Role, ToolCall};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
+use super::http::host_of;
 use crate::error::{ModelError, ModelErrorClass};
 use crate::model::{ChatReply, ChatRequest, Finish, ToolSpec, Usage};
 
@@ -17,7 +18,12 @@ pub(super) fn request_body(request: &ChatRequest, model: &str, base_url: &str, s
     }
     if streams {
         body["stream"] = true.into();
-        body["stream_options"] = json!({ "include_usage": true });
+        match (request.settings.get("stream_options"), body.as_object_mut()) {
+            // For a server that refuses the very name.
+            (Some(Value::Null), Some(fields)) => drop(fields.remove("stream_options")),
+            (Some(_), _) => {}
+            (None, _) => body["stream_options"] = json!({ "include_usage": true }),
+        }
     }
     if !request.tools.is_empty() {
         body["tools"] = request.tools.iter().map(tool_body).collect();
@@ -28,10 +34,14 @@ pub(super) fn request_body(request: &ChatRequest, model: &str, base_url: &str, s
     }
     if let Some(tokens) = request.output_tokens_max {
         // OpenAI's newer models refuse the old name, and most other servers know no other.
-        let is_openai = base_url.starts_with("https://api.openai.com");
-        body[if is_openai { "max_completion_tokens" } else { "max_tokens" }] = tokens.into();
+        body[if is_openai(base_url) { "max_completion_tokens" } else { "max_tokens" }] = tokens.into();
     }
     body
+}
+
+fn is_openai(base_url: &str) -> bool {
+    let host = host_of(base_url);
+    host == "api.openai.com" || host.ends_with(".api.openai.com") || host.ends_with(".openai.azure.com")
 }
 
 fn tool_body(tool: &ToolSpec) -> Value {
@@ -60,7 +70,10 @@ fn message_body(message: &Message) -> Value {
 }
 
 fn call_body(call: &ToolCall) -> Value {
-    json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } })
+    // Some servers read the arguments of earlier calls, and refuse a conversation for ever in which a model once wrote bad ones.
+    let is_object = serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok();
+    let arguments = if is_object { call.arguments.clone() } else { json!({ "malformed": call.arguments }).to_string() };
+    json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": arguments } })
 }
 
 /// An answer before anybody has looked whether it is one.
@@ -244,7 +257,27 @@ mod tests {
             ],
         });
         assert_eq!(request_body(&request, "m", "http://localhost/v1", false), expected);
-        assert_eq!(request_body(&request, "m", "https://api.openai.com/v1", false)["max_completion_tokens"], 9);
+        for (base_url, name) in [
+            ("https://api.openai.com/v1", "max_completion_tokens"),
+            ("https://eu.api.openai.com/v1", "max_completion_tokens"),
+            ("https://mine.openai.azure.com/openai/v1", "max_completion_tokens"),
+            ("https://api.openai.com.elsewhere.com/v1", "max_tokens"),
+        ] {
+            assert_eq!(request_body(&request, "m", base_url, false)[name], 9, "{base_url}");
+        }
+        let streamed = |request: &ChatRequest| request_body(request, "m", "http://localhost/v1", true);
+        assert_eq!(streamed(&request)["stream_options"], json!({ "include_usage": true }));
+        assert_eq!(streamed(&request.setting("stream_options", Value::Null)).get("stream_options"), None);
+    }
+
+    #[test]
+    fn arguments_that_are_no_object_are_sent_inside_of_one() {
+        for (written, sent) in
+            [(r#"{"a":1}"#, r#"{"a":1}"#), (r#"{"a":"#, r#"{"malformed":"{\"a\":"}"#), ("7", r#"{"malformed":"7"}"#)]
+        {
+            let call = ToolCall { id: "c".into(), name: "x".into(), arguments: written.into() };
+            assert_eq!(call_body(&call)["function"]["arguments"], sent);
+        }
     }
 
     #[test]
