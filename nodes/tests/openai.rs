@@ -9,7 +9,9 @@ use std::error::Error;
 use std::time::Duration;
 
 use ferrata::state::Message;
-use ferrata_nodes::{ChatModel, ChatReply, ChatRequest, Finish, ModelError, ModelErrorClass, OpenAi, Usage};
+use ferrata_nodes::{
+    ChatModel, ChatReply, ChatRequest, Fallbacks, Finish, ModelError, ModelErrorClass, OpenAi, Recording, Usage,
+};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
@@ -139,6 +141,36 @@ async fn the_key_is_never_shown() {
         assert!(!shown.contains(KEY), "{shown}");
     }
     assert!(report(&error).contains("is wrong"));
+}
+
+#[tokio::test]
+async fn what_the_server_repeats_of_the_url_and_the_key_is_shown_nowhere() {
+    const SECRETS: [&str; 4] = [KEY, "pass-word", "some-user", "query-secret"];
+    let said = format!("POST http://some-user:pass-word@h/v1/chat/completions?api=2&key=query-secret with {KEY}");
+    let page = format!("<html>{said}</html>");
+    let object = json!({ "error": { "message": said, "code": said, "type": said } }).to_string();
+    let events = [format!("event: error\ndata: {said}\n\n"), format!("data: {object}\n\n"), format!("data: {said}\n\n")];
+    let bodies = [page, object, json!({ "error": said }).to_string()].into_iter().chain(events);
+    let answers = bodies.flat_map(|body| [200, 307, 401, 404, 503].map(|status| answer(status, "", body.as_bytes())));
+    let answers: Vec<_> = answers.flat_map(|answer| [answer.clone(), answer]).collect();
+    let count = answers.len();
+    let server = Server::start_all(answers).await;
+    let url = server.url.replace("http://", "http://some-user:pass-word@") + "?api=2&key=query-secret";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("talk.jsonl");
+    let model = Recording::to_file(OpenAi::new(url, "demo").api_key(KEY), &file).unwrap();
+    let model = Fallbacks::new(model).pass_by(u32::MAX, Duration::ZERO);
+    for _ in 0..count / 2 {
+        let request = request();
+        let streamed = model.chat_streamed(&request, &mut |_| {}).await.unwrap_err();
+        for error in [model.chat(&request).await.unwrap_err(), streamed] {
+            let shown = format!("{} {model:?}", report(&error));
+            assert!(SECRETS.iter().all(|secret| !shown.contains(secret)), "{shown}");
+            assert!(shown.contains("(key)"), "{shown}");
+        }
+    }
+    let recorded = std::fs::read_to_string(&file).unwrap();
+    assert!(recorded.lines().count() == count && SECRETS.iter().all(|secret| !recorded.contains(secret)), "{recorded}");
 }
 
 #[tokio::test]
