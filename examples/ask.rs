@@ -101,7 +101,7 @@ fn success(reply: &ChatReply) -> Value {
     let arguments = |text: &str| serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
     let calls = reply.tool_calls.iter().map(|call| json!({"id": call.id, "name": call.name, "args": arguments(&call.arguments)}));
     let usage = reply.usage.map(|usage| {
-        let total = usage.input_tokens + usage.output_tokens;
+        let total = usage.input_tokens.saturating_add(usage.output_tokens);
         json!({"prompt": usage.input_tokens, "completion": usage.output_tokens, "total": total})
     });
     json!({"outcome": "ok", "text": reply.content, "tool_calls": calls.collect::<Vec<_>>(), "finish": finish, "usage": usage,

@@ -29,9 +29,13 @@ fn rows() -> Vec<Value> {
     index["fixtures"].as_array().expect("a list").clone()
 }
 
-/// Serves one body as its row says; counts the requests.
-async fn serve(row: &Value, step: Option<usize>) -> (String, Arc<AtomicUsize>) {
-    let body = std::fs::read(folder().join(row["file"].as_str().expect("a name"))).expect("a body");
+/// The body of a row.
+fn body_of(row: &Value) -> Vec<u8> {
+    std::fs::read(folder().join(row["file"].as_str().expect("a name"))).expect("a body")
+}
+
+/// Serves a body as its row says; counts the requests.
+async fn serve(row: &Value, body: Vec<u8>, step: Option<usize>) -> (String, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}/v1", listener.local_addr().expect("an address"));
     let (row, requests) = (row.clone(), Arc::new(AtomicUsize::new(0)));
@@ -121,6 +125,38 @@ fn same_calls(want: &Value, has: &Value) -> bool {
     want.len() == has.len() && want.iter().zip(has).all(|(want, has)| same(want, has))
 }
 
+/// Why a body is not read as its row says.
+async fn misread(row: &Value, body: Vec<u8>, step: Option<usize>) -> Option<String> {
+    let (url, requests) = serve(row, body, step).await;
+    let model = OpenAi::new(url, "demo-model-1");
+    let request = ChatRequest::new([Message::user("Hi")]);
+    let (expect, mut shown) = (&row["expect"], String::new());
+    let asking = async {
+        if row["mode"] != "stream" {
+            return model.chat(&request).await;
+        }
+        let mut tell = |delta: Delta<'_>| {
+            if let Delta::Text(text) = delta {
+                shown.push_str(text);
+            }
+        };
+        model.chat_streamed(&request, &mut tell).await
+    };
+    let limit = expect["within_ms"].as_u64().unwrap_or(60_000);
+    let Ok(came) = tokio::time::timeout(Duration::from_millis(limit), asking).await else {
+        return Some(format!("it takes longer than {limit} ms"));
+    };
+    if requests.load(Ordering::SeqCst) != 1 {
+        return Some("there was more than one request".to_owned());
+    }
+    match &came {
+        Ok(reply) if row["mode"] == "stream" && shown != reply.content => {
+            Some(format!("it showed {shown:?} on the way to {:?}", reply.content))
+        }
+        came => differs(expect, &told(came)),
+    }
+}
+
 #[tokio::test]
 async fn every_body_is_read_as_its_row_says_in_whatever_pieces_it_comes() {
     let rows = rows();
@@ -128,36 +164,32 @@ async fn every_body_is_read_as_its_row_says_in_whatever_pieces_it_comes() {
     let mut wrong = Vec::new();
     for row in &rows {
         for step in [None, Some(1), Some(7)] {
-            let (url, requests) = serve(row, step).await;
-            let model = OpenAi::new(url, "demo-model-1");
-            let request = ChatRequest::new([Message::user("Hi")]);
-            let (expect, mut shown) = (&row["expect"], String::new());
-            let asking = async {
-                if row["mode"] != "stream" {
-                    return model.chat(&request).await;
-                }
-                let mut tell = |delta: Delta<'_>| {
-                    if let Delta::Text(text) = delta {
-                        shown.push_str(text);
-                    }
-                };
-                model.chat_streamed(&request, &mut tell).await
-            };
-            let limit = expect["within_ms"].as_u64().unwrap_or(60_000);
-            let Ok(came) = tokio::time::timeout(Duration::from_millis(limit), asking).await else {
-                wrong.push(format!("{} takes longer than {limit} ms", row["file"]));
-                continue;
-            };
-            let mut why = differs(expect, &told(&came));
-            if let (Ok(reply), "stream") = (&came, row["mode"].as_str().expect("a mode"))
-                && shown != reply.content
-            {
-                why = Some(format!("it showed {shown:?} on the way to {:?}", reply.content));
-            }
-            if requests.load(Ordering::SeqCst) != 1 {
-                why = Some("there was more than one request".to_owned());
-            }
+            let why = misread(row, body_of(row), step).await;
             wrong.extend(why.map(|why| format!("{} in pieces of {step:?}: {why}", row["file"])));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A way to write the same stream: a name, and what it makes of one with plain line ends.
+type Spelling = (&'static str, fn(&str) -> String);
+
+#[tokio::test]
+async fn every_stream_is_read_the_same_however_its_server_spells_events() {
+    let spellings: [Spelling; 6] = [
+        ("returns and line feeds", |text| text.replace('\n', "\r\n")),
+        ("returns", |text| text.replace('\n', "\r")),
+        ("a mark of the byte order", |text| format!("\u{feff}{text}")),
+        ("comments", |text| text.replace("\n\n", "\n\n: still here\n\n")),
+        ("no space", |text| text.replace("data: ", "data:")),
+        ("no end of the last line", |text| text.trim_end().to_owned()),
+    ];
+    let mut wrong = Vec::new();
+    for row in rows().iter().filter(|row| row["mode"] == "stream") {
+        let plain = String::from_utf8(body_of(row)).expect("it is text").replace("\r\n", "\n");
+        for (name, spell) in spellings {
+            let why = misread(row, spell(&plain).into_bytes(), None).await;
+            wrong.extend(why.map(|why| format!("{} with {name}: {why}", row["file"])));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -83,6 +83,7 @@ pub async fn ask_for<T: DeserializeOwned + JsonSchema>(
 fn value_in<T: DeserializeOwned>(reply: &ChatReply, validator: &jsonschema::Validator) -> Result<T, String> {
     read(&reply.content, validator).map_err(|wrong| match reply.finish {
         Finish::Length => "it ran into its limit of tokens; be shorter".to_owned(),
+        _ if reply.content.is_empty() => "it wants tools called, and only a value is wanted here".to_owned(),
         _ => wrong,
     })
 }
@@ -102,9 +103,13 @@ fn json_in(text: &str) -> Result<Value, String> {
     let whole = serde_json::from_str(text);
     let fenced = || {
         let (_, rest) = text.split_once("```")?;
-        let (inside, _) = rest.split_once("```")?;
-        let inside = inside.strip_prefix("json").unwrap_or(inside);
-        serde_json::from_str(inside).ok()
+        // A value may hold a fence in turn.
+        let (inside, _) = rest.rsplit_once("```")?;
+        let inside = match inside.split_at_checked(4) {
+            Some((word, inside)) if word.eq_ignore_ascii_case("json") => inside,
+            _ => inside,
+        };
+        serde_json::from_str(inside).ok().or_else(|| serde_json::from_str(inside.split_once("```")?.0).ok())
     };
     whole.or_else(|error| fenced().ok_or_else(|| format!("it is no JSON ({error})")))
 }
@@ -114,4 +119,26 @@ fn name_of(schema: &Value) -> String {
     let title = schema["title"].as_str().unwrap_or("answer");
     let name: String = title.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '_' }).take(64).collect();
     if name.is_empty() { "answer".to_owned() } else { name }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_value_is_found_in_its_fence() {
+        let value = json!({ "code": "```\nx\n```" });
+        for text in [
+            format!(" {value}\n"),
+            format!("```json\n{value}\n```"),
+            format!("Here it is:\n```JSON\n{value}\n```\nAnything else?"),
+            format!("```json {value}```"),
+            format!("```{value}```"),
+        ] {
+            assert_eq!(json_in(&text), Ok(value.clone()), "{text}");
+        }
+        assert_eq!(json_in("```json\n[1]\n``` or ```json\n[2]\n```"), Ok(json!([1])), "the first of two");
+        assert_eq!(json_in("```json\n{\n```").unwrap_err(), "it is no JSON (expected value at line 1 column 1)");
+    }
 }

@@ -7,14 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use blake3::Hash;
 
 use crate::error::ModelError;
-use crate::model::{ChatFuture, ChatModel, ChatReply, ChatRequest, Delta, Finish, Tell};
+use crate::model::{ChatFuture, ChatModel, ChatReply, ChatRequest, Finish, Tell};
 
 /// How many answers are kept if nobody says otherwise.
 const ANSWERS_MAX: usize = 1_000;
 
 /// Gives the same answer to the same request, without asking the model again.
 ///
-/// Two requests are the same if all they say is: messages, tools, schema, settings. Only whole answers are kept, no errors and none that ran into a limit; the oldest
+/// Two requests are the same if all they say is: messages, tools, schema, settings. The ids of messages do not count, since no model sees them. Only whole answers are kept: no errors, no refusals, none that ran into a limit; the oldest
 /// one goes when there are too many. They are kept in memory, by this value and its clones. What came from here says a usage of 0, since nothing was paid.
 ///
 /// Not guaranteed: two equal requests at the same time both reach the model.
@@ -62,12 +62,12 @@ impl Cached {
     }
 
     async fn answer(&self, request: &ChatRequest, tell: Option<&mut Tell<'_>>) -> Result<ChatReply, ModelError> {
-        let key = serde_json::to_vec(request).map(|text| blake3::hash(&text)).ok();
+        let key = serde_json::to_vec(&request.as_sent()).map(|text| blake3::hash(&text)).ok();
         let known = key.and_then(|key| self.lock().known.get(&key).cloned());
         if let Some(mut reply) = known {
             reply.usage = Some(crate::model::Usage::default());
             if let Some(tell) = tell {
-                tell(Delta::Text(&reply.content));
+                reply.tell(tell);
             }
             return Ok(reply);
         }
@@ -75,7 +75,7 @@ impl Cached {
             Some(tell) => self.model.chat_streamed(request, tell).await?,
             None => self.model.chat(request).await?,
         };
-        if let (Finish::Stop | Finish::ToolCalls, Some(key)) = (&reply.finish, key) {
+        if let (Finish::Stop | Finish::ToolCalls, false, Some(key)) = (&reply.finish, reply.refused, key) {
             let mut answers = self.lock();
             if answers.known.insert(key, reply.clone()).is_none() {
                 answers.order.push_back(key);

@@ -13,7 +13,7 @@ use crate::tokens::{Tiktoken, TokenCounter};
 
 /// Calls the model once, as a repeatable effect of the node: when the node runs again, the recorded answer comes back, and in a later round of
 /// [`verify`](ferrata::Node::verify) the same request is not paid for again. What it cost in tokens goes to the thread's report: by the endpoint's word, and where
-/// it says nothing, counted ([`Usage::counted`](crate::Usage::counted)).
+/// it says nothing, counted ([`Usage::counted`](crate::Usage::counted)). An answer that was of no use and was paid for all the same is in the report, too.
 ///
 /// Not guaranteed: if the process dies between the answer and its record, the request is sent again.
 ///
@@ -22,7 +22,7 @@ use crate::tokens::{Tiktoken, TokenCounter};
 /// What the model says, classified for the node's retry policy: transient ones as transient, with the delay that was asked for; a key that is wrong and credit
 /// that is spent as terminal; all others as deterministic.
 pub async fn call(ctx: &Context, model: &dyn ChatModel, request: &ChatRequest) -> Result<ChatReply, NodeError> {
-    let send = |_key: String| async { known(model.chat(request).await, model, request) };
+    let send = |_key: String| async { known(ctx, model.chat(request).await, model, request) };
     ctx.effect("chat", send).repeatable().arguments(request).tokens(tokens).await
 }
 
@@ -35,9 +35,9 @@ pub(crate) async fn call_checked(
     request: &ChatRequest,
     check: impl Fn(&ChatReply) -> Result<(), NodeError> + Send + Sync,
 ) -> Result<ChatReply, NodeError> {
-    let (check, booked) = (&check, ctx.clone());
+    let (check, booked) = (&check, ctx);
     let send = |_key: String| async move {
-        let reply = known(model.chat(request).await, model, request)?;
+        let reply = known(booked, model.chat(request).await, model, request)?;
         if let Err(error) = check(&reply) {
             let (read, written) = tokens(&reply);
             booked.spend_tokens(read, written);
@@ -66,9 +66,11 @@ async fn call_for_summary(
 /// As [`call`]. An answer that broke off has been shown in part by then.
 pub async fn call_streamed(ctx: &Context, model: &dyn ChatModel, request: &ChatRequest) -> Result<ChatReply, NodeError> {
     let send = |_key: String| async {
-        ctx.emit(&ChatDelta::Began { attempt: ctx.attempt() })?;
+        let began = ChatDelta::Began { attempt: ctx.attempt() };
+        ctx.emit(&began)?;
         let mut tell = |delta: Delta<'_>| {
             let delta = match delta {
+                Delta::Anew => began.clone(),
                 Delta::Text(text) => ChatDelta::Text(text.to_owned()),
                 Delta::Reasoning(text) => ChatDelta::Reasoning(text.to_owned()),
             };
@@ -76,7 +78,7 @@ pub async fn call_streamed(ctx: &Context, model: &dyn ChatModel, request: &ChatR
             let _ = ctx.emit(&delta);
         };
         let answered = model.chat_streamed(request, &mut tell).await;
-        known(answered, model, request)
+        known(ctx, answered, model, request)
     };
     ctx.effect("chat", send).repeatable().arguments(request).tokens(tokens).await
 }
@@ -91,7 +93,7 @@ pub async fn call_streamed(ctx: &Context, model: &dyn ChatModel, request: &ChatR
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum ChatDelta {
-    /// An answer begins. What an earlier attempt of the task has told is void.
+    /// An answer begins. What was told before is void: by an earlier attempt of the task, or by a model whose place another one has taken.
     #[serde(rename = "chat_began")]
     Began {
         /// The attempt of the task, from 1.
@@ -109,16 +111,30 @@ fn tokens(reply: &ChatReply) -> (u64, u64) {
     reply.usage.map_or((0, 0), |usage| (usage.input_tokens, usage.output_tokens))
 }
 
-/// An answer whose cost and model are known.
-fn known(answered: Result<ChatReply, ModelError>, model: &dyn ChatModel, request: &ChatRequest) -> Result<ChatReply, NodeError> {
-    let mut reply = answered.map_err(node_error)?;
-    if reply.usage.is_none() {
+/// An answer whose cost and model are known. What was paid for no answer is booked on the attempt.
+fn known(
+    ctx: &Context,
+    answered: Result<ChatReply, ModelError>,
+    model: &dyn ChatModel,
+    request: &ChatRequest,
+) -> Result<ChatReply, NodeError> {
+    let counted = |reasoning: Option<&str>, said: &Message| {
         let counter = Tiktoken::default();
-        let written = reply.reasoning.as_ref().map_or(0, |text| counter.count(text));
+        let written = reasoning.map_or(0, |text| counter.count(text)) + counter.count_message(said);
+        Usage::counted(counter.count_request(request), written)
+    };
+    let mut reply = answered.map_err(|error| {
+        let partial = error.partial_text().filter(|text| !text.is_empty());
+        let usage = error.usage().or_else(|| partial.map(|text| counted(None, &Message::assistant(text))));
+        if let Some(usage) = usage {
+            ctx.spend_tokens(usage.input_tokens, usage.output_tokens);
+        }
+        node_error(error)
+    })?;
+    if reply.usage.is_none() {
         let mut message = Message::assistant(&reply.content);
         message.tool_calls.clone_from(&reply.tool_calls);
-        let sent = counter.count_request(request);
-        reply.usage = Some(Usage::counted(sent, written + counter.count_message(&message)));
+        reply.usage = Some(counted(reply.reasoning.as_deref(), &message));
     }
     if reply.model.is_empty() {
         model.name().clone_into(&mut reply.model);

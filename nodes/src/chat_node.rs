@@ -18,6 +18,9 @@ use crate::tools::settled;
 /// A call of a tool that has no result, because new input came before it had one, gets one that says so, in the request and in the state: endpoints
 /// refuse a conversation in which one is missing.
 ///
+/// What is added is the text, also that of a refusal, and one that ran into its limit: why an answer ended is in the log, and in the reply of
+/// [`call`] for a node of one's own.
+///
 /// ```
 /// use ferrata::state::Message;
 /// use ferrata::store::MemoryStore;

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::Usage;
+
 /// What went wrong with a request to a model.
 ///
 /// A policy decides on this, never on the text of the message.
@@ -101,6 +103,8 @@ pub struct ModelError {
     code: Option<String>,
     retry_after: Option<Duration>,
     partial_text: Option<String>,
+    // Boxed, since an error is a part of every result.
+    usage: Option<Box<Usage>>,
     message: String,
     source: Option<Box<dyn Error + Send + Sync>>,
 }
@@ -108,7 +112,14 @@ pub struct ModelError {
 impl ModelError {
     /// An error of that class. The message says what happened and what to do.
     pub fn new(class: ModelErrorClass, message: impl Into<String>) -> Self {
-        Self { class, status: None, code: None, retry_after: None, partial_text: None, message: message.into(), source: None }
+        let (message, retry_after, partial_text) = (message.into(), None, None);
+        Self { class, status: None, code: None, retry_after, partial_text, usage: None, message, source: None }
+    }
+
+    /// The same error in another class.
+    pub(crate) fn with_class(mut self, class: ModelErrorClass) -> Self {
+        self.class = class;
+        self
     }
 
     /// The same error with the HTTP status it came with.
@@ -136,6 +147,13 @@ impl ModelError {
     #[must_use]
     pub fn with_partial_text(mut self, text: impl Into<String>) -> Self {
         self.partial_text = Some(text.into());
+        self
+    }
+
+    /// The same error with the tokens that were paid for all the same.
+    #[must_use]
+    pub fn with_usage(mut self, usage: Usage) -> Self {
+        self.usage = Some(Box::new(usage));
         self
     }
 
@@ -178,6 +196,11 @@ impl ModelError {
         self.partial_text.as_deref()
     }
 
+    /// What it cost all the same, if the endpoint said so: an answer that ran into its limit, or that was empty.
+    pub fn usage(&self) -> Option<Usage> {
+        self.usage.as_deref().copied()
+    }
+
     /// Whether the same request may work later.
     pub fn is_transient(&self) -> bool {
         self.class.is_transient()
@@ -213,6 +236,7 @@ impl fmt::Debug for ModelError {
             .field("code", &self.code)
             .field("retry_after", &self.retry_after)
             .field("partial_text", &self.partial_text)
+            .field("usage", &self.usage)
             .field("message", &self.message)
             .field("source", &self.source)
             .finish()

@@ -61,9 +61,7 @@ pub trait ChatModel: Send + Sync + Debug {
     fn chat_streamed<'a>(&'a self, request: &'a ChatRequest, tell: &'a mut Tell<'_>) -> ChatFuture<'a> {
         Box::pin(async move {
             let reply = self.chat(request).await?;
-            if !reply.content.is_empty() {
-                tell(Delta::Text(&reply.content));
-            }
+            reply.tell(tell);
             Ok(reply)
         })
     }
@@ -80,6 +78,8 @@ pub enum Delta<'d> {
     Text(&'d str),
     /// More of what the model thinks, which is no part of the text.
     Reasoning(&'d str),
+    /// The answer begins anew, with another model: what was told so far is void.
+    Anew,
 }
 
 impl<T: ChatModel + ?Sized> ChatModel for Arc<T> {
@@ -208,6 +208,13 @@ impl ChatRequest {
         self
     }
 
+    /// What a model gets to see of it: the ids of messages are ours.
+    pub(crate) fn as_sent(&self) -> Self {
+        let mut sent = self.clone();
+        sent.messages.iter_mut().for_each(|message| message.id.clear());
+        sent
+    }
+
     /// The same request with that limit to the answer, in tokens.
     pub fn output_tokens_max(mut self, tokens: u32) -> Self {
         self.output_tokens_max = Some(tokens);
@@ -249,6 +256,16 @@ impl ChatReply {
     pub fn new(content: impl Into<String>) -> Self {
         let (content, tool_calls, model) = (content.into(), Vec::new(), String::new());
         Self { content, reasoning: None, refused: false, tool_calls, model, finish: Finish::Stop, usage: None }
+    }
+
+    /// Tells of an answer that did not come in parts.
+    pub(crate) fn tell(&self, tell: &mut Tell<'_>) {
+        if let Some(text) = &self.reasoning {
+            tell(Delta::Reasoning(text));
+        }
+        if !self.content.is_empty() {
+            tell(Delta::Text(&self.content));
+        }
     }
 
     /// The answer as a message of the conversation.

@@ -83,7 +83,8 @@ impl Prices {
 
     /// What the model calls of a thread cost, model by model: all that [`call`](crate::call) and the nodes of this crate have recorded.
     ///
-    /// Calls of which no record is left are in no log: those whose process died before the answer was stored.
+    /// Not in it: answers that were of no use, such as those that [`ask_for`](crate::ask_for) gave up on, of which the thread's report has the tokens; and calls whose
+    /// process died before the answer was stored, of which nothing is left.
     pub fn of_log(&self, entries: &[Entry]) -> Vec<ModelCost> {
         let mut costs: BTreeMap<String, ModelCost> = BTreeMap::new();
         for entry in entries {
@@ -91,9 +92,9 @@ impl Prices {
             let Ok(ChatReply { model, usage: Some(usage), .. }) = ChatReply::deserialize(&done.result) else { continue };
             let cost = costs.entry(model.clone()).or_insert_with(|| ModelCost { model, ..ModelCost::default() });
             cost.calls += 1;
-            cost.usage.input_tokens += usage.input_tokens;
-            cost.usage.output_tokens += usage.output_tokens;
-            cost.usage.cached_tokens += usage.cached_tokens;
+            cost.usage.input_tokens = cost.usage.input_tokens.saturating_add(usage.input_tokens);
+            cost.usage.output_tokens = cost.usage.output_tokens.saturating_add(usage.output_tokens);
+            cost.usage.cached_tokens = cost.usage.cached_tokens.saturating_add(usage.cached_tokens);
             cost.usage.is_counted |= usage.is_counted;
         }
         costs.values_mut().for_each(|cost| cost.micro_dollars = self.cost(&cost.model, &cost.usage));

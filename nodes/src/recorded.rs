@@ -4,12 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::error::{ModelError, ModelErrorClass};
-use crate::model::{ChatFuture, ChatModel, ChatReply, ChatRequest, Delta, Tell};
+use crate::model::{ChatFuture, ChatModel, ChatReply, ChatRequest, Delta, Tell, Usage};
 
 /// One request and what came of it: a line of the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -26,6 +27,38 @@ struct RecordedError {
     class: ModelErrorClass,
     status: Option<u16>,
     message: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    code: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    retry_after_ms: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    partial_text: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    usage: Option<Usage>,
+}
+
+impl RecordedError {
+    fn of(error: &ModelError) -> Self {
+        Self {
+            class: error.class(),
+            status: error.status(),
+            message: error.to_string(),
+            code: error.code().map(str::to_owned),
+            retry_after_ms: error.retry_after().map(|wait| u64::try_from(wait.as_millis()).unwrap_or(u64::MAX)),
+            partial_text: error.partial_text().map(str::to_owned),
+            usage: error.usage(),
+        }
+    }
+
+    fn into_error(self) -> ModelError {
+        let error = ModelError::new(self.class, self.message);
+        let error = self.status.into_iter().fold(error, ModelError::with_status);
+        let error = self.code.into_iter().fold(error, ModelError::with_code);
+        let wait = self.retry_after_ms.map(Duration::from_millis);
+        let error = wait.into_iter().fold(error, ModelError::with_retry_after);
+        let error = self.partial_text.into_iter().fold(error, ModelError::with_partial_text);
+        self.usage.into_iter().fold(error, ModelError::with_usage)
+    }
 }
 
 /// Writes each request and its answer to a file, a line of JSON for each, and changes nothing.
@@ -72,8 +105,7 @@ impl Recording {
     }
 
     fn keep(&self, request: &ChatRequest, answered: Result<ChatReply, ModelError>) -> Result<ChatReply, ModelError> {
-        let error = answered.as_ref().err();
-        let error = error.map(|e| RecordedError { class: e.class(), status: e.status(), message: e.to_string() });
+        let error = answered.as_ref().err().map(RecordedError::of);
         let exchange = Exchange { request: request.clone(), reply: answered.as_ref().ok().cloned(), error };
         let line = serde_json::to_string(&exchange).map_err(io::Error::other);
         let written = line.and_then(|line| {
@@ -105,6 +137,7 @@ impl ChatModel for Recording {
 /// Answers from a file of [`Recording`], and holds each request to what was recorded.
 ///
 /// A request gets the first answer that has not been given yet and was recorded for exactly this request, so that requests at the same time may come in any order.
+/// The ids of messages do not count, since no model sees them.
 #[derive(Debug)]
 #[must_use]
 pub struct Replay {
@@ -136,11 +169,14 @@ impl Replay {
     }
 
     fn answer(&self, request: &ChatRequest) -> Result<ChatReply, ModelError> {
+        let sent = request.as_sent();
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(place) = left.iter().position(|exchange| exchange.request == *request) else {
+        let Some(place) = left.iter().position(|exchange| exchange.request.as_sent() == sent) else {
             let where_to = match left.first() {
                 None => "every recorded answer has been given".to_owned(),
-                Some(next) => format!("it differs from the next one that was recorded at {}", difference(&next.request, request)),
+                Some(next) => {
+                    format!("it differs from the next one that was recorded at {}", difference(&next.request.as_sent(), &sent))
+                }
             };
             let message = format!("{} has no answer to that request: {where_to}; record it again", self.path.display());
             return Err(ModelError::new(ModelErrorClass::BadRequest, message));
@@ -148,10 +184,7 @@ impl Replay {
         let Exchange { reply, error, .. } = left.remove(place);
         match (reply, error) {
             (Some(reply), _) => Ok(reply),
-            (None, Some(RecordedError { class, status, message })) => {
-                let error = ModelError::new(class, message);
-                Err(status.into_iter().fold(error, ModelError::with_status))
-            }
+            (None, Some(error)) => Err(error.into_error()),
             (None, None) => {
                 let message = format!("{} has a request without an answer; record it again", self.path.display());
                 Err(ModelError::new(ModelErrorClass::BadRequest, message))
@@ -202,9 +235,18 @@ impl ChatModel for Replay {
 
     fn chat_streamed<'a>(&'a self, request: &'a ChatRequest, tell: &'a mut Tell<'_>) -> ChatFuture<'a> {
         Box::pin(async move {
-            let reply = self.answer(request)?;
-            tell(Delta::Text(&reply.content));
-            Ok(reply)
+            match self.answer(request) {
+                Ok(reply) => {
+                    reply.tell(tell);
+                    Ok(reply)
+                }
+                Err(error) => {
+                    if let Some(text) = error.partial_text().filter(|text| !text.is_empty()) {
+                        tell(Delta::Text(text));
+                    }
+                    Err(error)
+                }
+            }
         })
     }
 }

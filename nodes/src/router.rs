@@ -7,7 +7,7 @@ use std::time::Duration;
 use ferrata::clock::{Clock, SystemClock, Timestamp};
 
 use crate::error::{ModelError, ModelErrorClass};
-use crate::model::{ChatFuture, ChatModel, ChatReply, ChatRequest, Purpose, Tell};
+use crate::model::{ChatFuture, ChatModel, ChatReply, ChatRequest, Delta, Purpose, Tell};
 
 /// How strong a model has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -93,10 +93,14 @@ const PAUSE: Duration = Duration::from_secs(60);
 /// Models of which the first one that works answers: another provider, or a smaller model, when the first choice is down.
 ///
 /// A failure that may pass, a spent quota and a refused key go on to the next model at once; a request that is wrong in itself does not, since the next model would
-/// get the same. A model that has failed so many times in a row is passed by for a while, then tried again with one request. The error is that of the last
-/// model, with those of the others in its text. An answer that broke off in the middle of a stream goes on too: what had been told of it is void.
+/// get the same; it is the error, unless a model before it may work later. A model that has failed so many times in a row is passed by for a while, then tried again with one request. The error is the last one that
+/// may pass, or else the last one, with all of them in its text. An answer that broke off in the middle of a stream goes on too:
+/// [`Delta::Anew`] tells that what had been told of it is void.
 ///
 /// What is known of the models is known to this value, and begins anew with the process. It is no second layer of retries: each model gets a request once.
+///
+/// Not guaranteed: a model that is silent until the node's time is up has not failed, since the request was given up. Let
+/// [`OpenAi::read_timeout`](crate::OpenAi::read_timeout) be shorter than that. What a model that failed had cost is not in the usage of another one's answer.
 ///
 /// ```
 /// use ferrata::state::Message;
@@ -145,15 +149,16 @@ impl Fallback {
     }
 
     /// Whether it may be asked now. A probe ends when its guard is dropped, however that comes.
-    fn admit(&self, now: Timestamp) -> Option<Probe<'_>> {
+    /// The error is when it may be asked again.
+    fn admit(&self, now: Timestamp) -> Result<Probe<'_>, Timestamp> {
         let mut health = self.lock();
         match health.until {
-            None => Some(Probe { of: self, is_probe: false }),
+            None => Ok(Probe { of: self, is_probe: false }),
             Some(until) if now >= until && !health.is_probed => {
                 health.is_probed = true;
-                Some(Probe { of: self, is_probe: true })
+                Ok(Probe { of: self, is_probe: true })
             }
-            Some(_) => None,
+            Some(until) => Err(until),
         }
     }
 
@@ -234,15 +239,19 @@ impl Fallbacks {
     }
 
     async fn answer(&self, request: &ChatRequest, mut tell: Option<&mut Tell<'_>>) -> Result<ChatReply, ModelError> {
-        let (mut said, mut last) = (Vec::new(), None);
+        let mut failed = Failed { was_told: false, said: Vec::new(), last: None, passed_by: None };
         for fallback in &self.models {
             let name = fallback.model.name();
-            let Some(_probe) = fallback.admit(self.clock.now()) else {
-                said.push(format!("{name} is passed by, since it failed {} times in a row", self.failures));
-                continue;
+            let _probe = match fallback.admit(self.clock.now()) {
+                Ok(probe) => probe,
+                Err(until) => {
+                    failed.said.push(format!("{name} is passed by, since it failed {} times in a row", self.failures));
+                    failed.passed_by = Some(failed.passed_by.map_or(until, |earlier| earlier.min(until)));
+                    continue;
+                }
             };
             let answered = match tell.as_deref_mut() {
-                Some(tell) => fallback.model.chat_streamed(request, tell).await,
+                Some(tell) => failed.ask(&*fallback.model, request, tell).await,
                 None => fallback.model.chat(request).await,
             };
             match answered {
@@ -250,20 +259,62 @@ impl Fallbacks {
                     fallback.ended(true, self.failures, self.clock.now());
                     return Ok(reply);
                 }
-                Err(error) if !goes_on(error.class()) => return Err(error),
+                Err(error) if !goes_on(error.class()) => return Err(failed.stopped_by(name, error, self.clock.now())),
                 Err(error) => {
                     fallback.ended(false, self.failures, self.clock.now().plus(self.pause));
                     tracing::warn!(model = name, error = %error, "a model failed, and the next one is asked");
-                    said.push(format!("{name}: {error}"));
-                    last = Some(error);
+                    failed.said.push(format!("{name}: {error}"));
+                    // A chain in which one may work later is worth another attempt, whatever ails the others.
+                    if error.is_transient() || !failed.last.as_ref().is_some_and(ModelError::is_transient) {
+                        failed.last = Some(error);
+                    }
                 }
             }
         }
-        let text = format!("no model answered: {}", said.join("; "));
-        Err(match last {
-            Some(error) => error.with_message(text),
-            None => ModelError::new(ModelErrorClass::Server, text).with_retry_after(self.pause),
-        })
+        Err(failed.error(self.clock.now()))
+    }
+}
+
+/// What has become of the models of a chain so far.
+struct Failed {
+    /// A part of an answer was told that is void.
+    was_told: bool,
+    said: Vec<String>,
+    last: Option<ModelError>,
+    /// When the first of those that were passed by is tried again.
+    passed_by: Option<Timestamp>,
+}
+
+impl Failed {
+    async fn ask(&mut self, model: &dyn ChatModel, request: &ChatRequest, tell: &mut Tell<'_>) -> Result<ChatReply, ModelError> {
+        if std::mem::take(&mut self.was_told) {
+            tell(Delta::Anew);
+        }
+        let mut listen = |delta: Delta<'_>| {
+            self.was_told = true;
+            tell(delta);
+        };
+        model.chat_streamed(request, &mut listen).await
+    }
+
+    /// The request is wrong for that model. One before it may take it, when it works again: a larger one, for a conversation that is too long for this one.
+    fn stopped_by(mut self, name: &str, error: ModelError, now: Timestamp) -> ModelError {
+        if self.passed_by.is_none() && !self.last.as_ref().is_some_and(ModelError::is_transient) {
+            return error;
+        }
+        self.said.push(format!("{name}: {error}"));
+        self.error(now)
+    }
+
+    fn error(self, now: Timestamp) -> ModelError {
+        let text = format!("no model answered: {}", self.said.join("; "));
+        match (self.last, self.passed_by) {
+            (Some(error), passed_by) if error.is_transient() || passed_by.is_none() => error.with_message(text),
+            (_, passed_by) => {
+                let wait = Duration::from_millis(passed_by.map_or(0, |until| until.ms_since(now)));
+                ModelError::new(ModelErrorClass::Server, text).with_retry_after(wait)
+            }
+        }
     }
 }
 

@@ -6,69 +6,19 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
 use std::error::Error;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ferrata::state::Message;
-use ferrata_nodes::{ChatModel, ChatReply, ChatRequest, Finish, ModelError, ModelErrorClass, OpenAi, Usage};
+use ferrata_nodes::{
+    ChatModel, ChatReply, ChatRequest, Fallbacks, Finish, ModelError, ModelErrorClass, OpenAi, Recording, Usage,
+};
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 
-const KEY: &str = "sk-do-not-show";
+#[path = "support/server.rs"]
+mod server;
 
-/// A server that gives the same bytes to whoever asks, and keeps what it was asked.
-struct Server {
-    url: String,
-    requests: Arc<Mutex<Vec<String>>>,
-}
-
-impl Server {
-    async fn start(answer: Vec<u8>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}/v1", listener.local_addr().unwrap());
-        let requests = Arc::new(Mutex::new(Vec::new()));
-        let seen = requests.clone();
-        tokio::spawn(async move {
-            while let Ok((mut stream, _)) = listener.accept().await {
-                let request = read_request(&mut stream).await;
-                seen.lock().unwrap().push(request);
-                stream.write_all(&answer).await.unwrap();
-                stream.shutdown().await.unwrap();
-            }
-        });
-        Self { url, requests }
-    }
-
-    fn model(&self) -> OpenAi {
-        OpenAi::new(&self.url, "demo").api_key(KEY)
-    }
-
-    fn requests(&self) -> Vec<String> {
-        self.requests.lock().unwrap().clone()
-    }
-}
-
-async fn read_request(stream: &mut TcpStream) -> String {
-    let mut bytes = Vec::new();
-    loop {
-        let text = String::from_utf8_lossy(&bytes).into_owned();
-        if let Some((head, body)) = text.split_once("\r\n\r\n") {
-            let length = head.lines().find_map(|line| line.to_ascii_lowercase().strip_prefix("content-length: ")?.parse().ok());
-            if body.len() >= length.unwrap_or(0) {
-                return text;
-            }
-        }
-        assert_ne!(stream.read_buf(&mut bytes).await.unwrap(), 0, "the request broke off: {text}");
-    }
-}
-
-fn answer(status: u16, headers: &str, body: &[u8]) -> Vec<u8> {
-    let mut bytes =
-        format!("HTTP/1.1 {status} X\r\n{headers}content-length: {}\r\nconnection: close\r\n\r\n", body.len()).into_bytes();
-    bytes.extend_from_slice(body);
-    bytes
-}
+use server::{KEY, Server, answer};
 
 fn request() -> ChatRequest {
     ChatRequest::new([Message::user("Hi")]).output_tokens_max(50)
@@ -191,6 +141,36 @@ async fn the_key_is_never_shown() {
         assert!(!shown.contains(KEY), "{shown}");
     }
     assert!(report(&error).contains("is wrong"));
+}
+
+#[tokio::test]
+async fn what_the_server_repeats_of_the_url_and_the_key_is_shown_nowhere() {
+    const SECRETS: [&str; 4] = [KEY, "pass-word", "some-user", "query-secret"];
+    let said = format!("POST http://some-user:pass-word@h/v1/chat/completions?api=2&key=query-secret with {KEY}");
+    let page = format!("<html>{said}</html>");
+    let object = json!({ "error": { "message": said, "code": said, "type": said } }).to_string();
+    let events = [format!("event: error\ndata: {said}\n\n"), format!("data: {object}\n\n"), format!("data: {said}\n\n")];
+    let bodies = [page, object, json!({ "error": said }).to_string()].into_iter().chain(events);
+    let answers = bodies.flat_map(|body| [200, 307, 401, 404, 503].map(|status| answer(status, "", body.as_bytes())));
+    let answers: Vec<_> = answers.flat_map(|answer| [answer.clone(), answer]).collect();
+    let count = answers.len();
+    let server = Server::start_all(answers).await;
+    let url = server.url.replace("http://", "http://some-user:pass-word@") + "?api=2&key=query-secret";
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("talk.jsonl");
+    let model = Recording::to_file(OpenAi::new(url, "demo").api_key(KEY), &file).unwrap();
+    let model = Fallbacks::new(model).pass_by(u32::MAX, Duration::ZERO);
+    for _ in 0..count / 2 {
+        let request = request();
+        let streamed = model.chat_streamed(&request, &mut |_| {}).await.unwrap_err();
+        for error in [model.chat(&request).await.unwrap_err(), streamed] {
+            let shown = format!("{} {model:?}", report(&error));
+            assert!(SECRETS.iter().all(|secret| !shown.contains(secret)), "{shown}");
+            assert!(shown.contains("(key)"), "{shown}");
+        }
+    }
+    let recorded = std::fs::read_to_string(&file).unwrap();
+    assert!(recorded.lines().count() == count && SECRETS.iter().all(|secret| !recorded.contains(secret)), "{recorded}");
 }
 
 #[tokio::test]

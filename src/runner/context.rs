@@ -489,8 +489,8 @@ impl Context {
     /// Adds tokens to what this attempt costs. For what an effect costs use [`Effect::tokens`].
     pub fn spend_tokens(&self, input: u64, output: u64) {
         let mut control = self.attempt.lock();
-        control.cost.input_tokens += input;
-        control.cost.output_tokens += output;
+        control.cost.input_tokens = control.cost.input_tokens.saturating_add(input);
+        control.cost.output_tokens = control.cost.output_tokens.saturating_add(output);
     }
 }
 

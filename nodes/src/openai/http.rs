@@ -19,6 +19,12 @@ use crate::error::{ModelError, ModelErrorClass};
 /// How much of a failure's body is read; error pages can be of any size.
 const BODY_BYTES_MAX: usize = 64 * 1024;
 
+/// How long a failure's body may take: the status says what counts.
+const BODY_WAIT: Duration = Duration::from_secs(5);
+
+/// How long a text has to be to be taken for a secret: `2` of a version, and `x` where a server wants no key, stand in many texts.
+const SECRET_BYTES_MIN: usize = 4;
+
 /// Where to send requests. The client library's own type would also read the environment, and send an empty key.
 #[derive(Clone)]
 pub(super) struct Endpoint {
@@ -122,7 +128,9 @@ pub(super) fn client(
         value.set_sensitive(true);
         headers.insert(AUTHORIZATION, value);
     }
-    let http = reqwest::Client::builder().connect_timeout(connect).read_timeout(read).build();
+    let http = reqwest::Client::builder().connect_timeout(connect).read_timeout(read).retry(reqwest::retry::never());
+    // What is asked goes where it was sent: a server that leads elsewhere would get the conversation there, and the query with its key.
+    let http = http.redirect(reqwest::redirect::Policy::none()).referer(false).build();
     let http = http.map_err(|error| wrong("the HTTP client cannot be set up; see the cause".to_owned()).with_source(error))?;
     let endpoint = Endpoint { base_url: base_url.to_owned(), key, headers };
     let service = tower::service_fn({
@@ -139,21 +147,30 @@ async fn send(http: reqwest::Client, request: HttpRequestFactory) -> Result<Resp
     Err(OpenAIError::Boxed(Box::new(Answered(Mutex::new(Some(response))))))
 }
 
-/// As much of the body as comes: the status counts even if the connection breaks within it.
+/// As much of the body as comes in time: the status counts even if the connection breaks within it, or stays open.
 async fn read_some(response: &mut Response) -> String {
     let mut body = Vec::new();
-    while let Ok(Some(part)) = response.chunk().await {
-        body.extend_from_slice(&part);
-        if body.len() >= BODY_BYTES_MAX {
-            body.truncate(BODY_BYTES_MAX);
-            break;
+    let reading = async {
+        while let Ok(Some(part)) = response.chunk().await {
+            body.extend_from_slice(&part);
+            if body.len() >= BODY_BYTES_MAX {
+                break;
+            }
         }
-    }
+    };
+    // What has come by then is what there is.
+    let _ = tokio::time::timeout(BODY_WAIT, reading).await;
+    body.truncate(BODY_BYTES_MAX);
     String::from_utf8_lossy(&body).into_owned()
 }
 
 pub(super) fn is_http_url(text: &str) -> bool {
     reqwest::Url::parse(text).is_ok_and(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some())
+}
+
+/// The host; nothing for what is no URL.
+pub(super) fn host_of(url: &str) -> String {
+    reqwest::Url::parse(url).ok().and_then(|url| url.host_str().map(str::to_owned)).unwrap_or_default()
 }
 
 pub(super) fn is_header_text(text: &str) -> bool {
@@ -171,6 +188,22 @@ pub(super) fn without_secrets(url: &str) -> String {
     let _ = parsed.set_username("");
     let _ = parsed.set_password(None);
     parsed.as_str().trim_end_matches('/').to_owned()
+}
+
+/// What nobody may see of a URL and a key, the longest first: one may be a part of another.
+pub(super) fn secrets(url: &str, key: Option<&str>) -> Vec<String> {
+    let mut secrets: Vec<String> = Vec::new();
+    if let Ok(url) = reqwest::Url::parse(url) {
+        let query = url.query().unwrap_or_default();
+        let raw = query.split('&').filter_map(|pair| pair.split_once('=')).map(|(_, value)| value.to_owned());
+        let read = url.query_pairs().map(|(_, value)| value.into_owned());
+        let user = [url.username(), url.password().unwrap_or_default()].map(str::to_owned);
+        secrets.extend(raw.chain(read).chain(user));
+    }
+    secrets.extend(key.map(str::to_owned));
+    secrets.retain(|text| text.len() >= SECRET_BYTES_MIN);
+    secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
+    secrets
 }
 
 #[cfg(test)]

@@ -25,12 +25,14 @@ const READ_TIMEOUT: Duration = Duration::from_secs(180);
 
 /// A model behind any endpoint with OpenAI's chat API: OpenAI itself, vLLM, llama.cpp, Ollama, a gateway.
 ///
-/// Each request is sent once; nothing is retried here. Answers are read leniently, since many endpoints that call themselves compatible
-/// leave fields out or add their own. The key is in no error and in no debug output.
+/// Each request is sent once, to that endpoint and nowhere else: nothing is retried here, and no redirect is followed. Answers are read leniently, since many endpoints that call themselves compatible
+/// leave fields out or add their own. The key is in no error and in no debug output, and neither are user, password and query of the URL, even where the
+/// endpoint repeats them.
 ///
 /// [`chat`](ChatModel::chat) awaits the whole answer: a model that thinks for longer than [`read_timeout`](Self::read_timeout) ends in a transient error.
 /// [`chat_streamed`](ChatModel::chat_streamed) tells of it as it comes. A stream that ends without saying that it does is an error, with what had come by
-/// then; what a server sends in place of a stream is read as what it is. Proxies are taken from the environment (`HTTPS_PROXY`, `NO_PROXY`).
+/// then; what a server sends in place of a stream is read as what it is. A stream is asked for with its usage; for a server that refuses the field,
+/// `.setting("stream_options", Value::Null)` leaves it out, and tokens are counted. Proxies are taken from the environment (`HTTPS_PROXY`, `NO_PROXY`).
 ///
 /// ```no_run
 /// use ferrata::state::Message;
@@ -60,8 +62,11 @@ impl OpenAi {
     ///
     /// A URL that is none is an error of the first request.
     pub fn new(base_url: impl Into<String>, model: impl Into<String>) -> Self {
+        let base_url = base_url.into();
+        // A slash at the end of a query may be a part of a key.
+        let base_url = if base_url.contains('?') { base_url } else { base_url.trim_end_matches('/').to_owned() };
         Self {
-            base_url: base_url.into().trim_end_matches('/').to_owned(),
+            base_url,
             model: model.into(),
             api_key: None,
             connect_timeout: CONNECT_TIMEOUT,

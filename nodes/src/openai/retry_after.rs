@@ -25,12 +25,15 @@ pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
 fn seconds_of_date(text: &str) -> Option<u64> {
     const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
     let mut words = text.split_once(", ")?.1.split(' ');
-    let day: u64 = words.next()?.parse().ok()?;
+    // Out of these bounds a server's date could overflow ours.
+    let day: u64 = words.next()?.parse().ok().filter(|day| (1..=31).contains(day))?;
     let name = words.next()?;
     let month = MONTHS.iter().position(|month| *month == name)? as u64 + 1;
     let year: u64 = words.next()?.parse().ok().filter(|year| (1970..10_000).contains(year))?;
     let mut clock = words.next()?.splitn(3, ':').map(|part| part.parse::<u64>().ok());
-    let (hours, minutes, seconds) = (clock.next()??, clock.next()??, clock.next()??);
+    let mut part = |below: u64| clock.next().flatten().filter(|part| *part < below);
+    // 60 is a leap second.
+    let (hours, minutes, seconds) = (part(24)?, part(60)?, part(61)?);
     (words.next() == Some("GMT")).then(|| days(year, month, day) * 86_400 + hours * 3_600 + minutes * 60 + seconds)
 }
 
@@ -55,6 +58,21 @@ mod tests {
             ("Tue, 29 Feb 2028 00:00:00 GMT", 1_835_395_200),
         ] {
             assert_eq!(seconds_of_date(date), Some(seconds), "{date}");
+        }
+    }
+
+    #[test]
+    fn dates_that_are_none_say_nothing() {
+        for date in [
+            "Thu, 00 Jan 1970 00:00:00 GMT",
+            "Thu, 32 Jan 1970 00:00:00 GMT",
+            "Thu, 18446744073709551615 Jan 1970 00:00:00 GMT",
+            "Thu, 01 Jan 1970 18446744073709551615:00:00 GMT",
+            "Thu, 01 Jan 1970 00:00:18446744073709551615 GMT",
+            "Thu, 01 Jan 18446744073709551615 00:00:00 GMT",
+            "Thu, 01 Jan 1970 00:00:00",
+        ] {
+            assert_eq!(seconds_of_date(date), None, "{date}");
         }
     }
 

@@ -47,11 +47,6 @@ impl Events {
         last.or_else(|| self.end_line())
     }
 
-    /// How many bytes wait for the rest of their event.
-    pub(super) fn waiting(&self) -> usize {
-        self.line.len() + self.event.data.len()
-    }
-
     fn end_line(&mut self) -> Option<Event> {
         let line = String::from_utf8_lossy(&std::mem::take(&mut self.line)).into_owned();
         let line = if self.begun { &*line } else { line.trim_start_matches('\u{feff}') };
