@@ -358,6 +358,16 @@ pub trait IntoNode<S: State, Args>: Sized {
         self.into_node().total_timeout(limit)
     }
 
+    /// See [`Node::patience`].
+    fn patience(self, time: Option<Duration>) -> Node<S> {
+        self.into_node().patience(time)
+    }
+
+    /// See [`Node::when`].
+    fn when(self, what: &str, holds: impl Fn(&S) -> bool + Send + Sync + 'static) -> Node<S> {
+        self.into_node().when(what, holds)
+    }
+
     /// See [`Node::verify`].
     fn verify<E: fmt::Display>(self, rule: impl Fn(&S, &S) -> Result<(), E> + Send + Sync + 'static) -> Node<S> {
         self.into_node().verify(rule)
