@@ -379,7 +379,7 @@ impl Context {
     }
 
     /// An error handler has keys of its own: it belongs to the same task, and must not find the node's results.
-    fn own_key(&self, key: &str) -> Arc<str> {
+    pub(super) fn own_key(&self, key: &str) -> Arc<str> {
         if self.attempt.start.handling.is_some() { format!("on_error/{key}").into() } else { key.into() }
     }
 

@@ -57,6 +57,7 @@ impl<'t> Turn<'t> {
     /// answered: so the n-th use of a tool's name is the same call in every attempt.
     pub(super) async fn run(&self, calls: &[ToolCall]) -> Result<Results, NodeError> {
         let mut stages: Vec<Stage<'t>> = calls.iter().enumerate().map(|(nth, call)| self.planned(nth, call)).collect();
+        self.doubt_refusals(calls, &mut stages);
         self.settle(calls, &mut stages).await?;
         self.settle(calls, &mut stages).await?;
         let mut results = Results { messages: Vec::new(), artifacts: BTreeMap::new() };
@@ -118,6 +119,21 @@ impl<'t> Turn<'t> {
                 if ready.tool.risk == Risk::Irreversible { Stage::Asks(run) } else { Stage::Runs(run) }
             }
             Err(wrong) => Stage::Told(Told::failed(Class::Deterministic, wrong)),
+        }
+    }
+
+    /// A tool that was taken away or changed after it was called may have been at work before: then nobody says that nothing was done.
+    fn doubt_refusals(&self, calls: &[ToolCall], stages: &mut [Stage<'t>]) {
+        for (nth, call) in calls.iter().enumerate().filter(|(_, call)| self.ctx.effects_known(&call.name) > 0) {
+            let comes = |(other, stage): &(&ToolCall, &Stage<'_>)| other.name == call.name && !matches!(stage, Stage::Told(_));
+            let due = calls.iter().zip(&*stages).filter(comes).count();
+            if matches!(stages[nth], Stage::Told(_)) && self.ctx.effects_known(&call.name) > due {
+                let text = format!(
+                    "There is no result: the tool \"{}\" was taken away or changed after this call was made, and may have performed it before.",
+                    call.name
+                );
+                stages[nth] = Stage::Told(Told::failed(Class::Deterministic, text));
+            }
         }
     }
 
@@ -198,7 +214,10 @@ impl Ready {
     fn arguments(&self, call: &ToolCall) -> Result<Value, String> {
         let wrong = |wrong: String| format!("Nothing was done: the arguments of \"{}\" do not fit: {wrong}", call.name);
         // Some models send nothing where there is nothing to say.
-        let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
+        let text = match call.arguments.trim() {
+            "" | "null" => "{}",
+            text => text,
+        };
         let arguments = serde_json::from_str(text).map_err(|error| wrong(format!("they are no JSON: {error}")))?;
         self.fits(&arguments).map_err(wrong)?;
         Ok(arguments)
