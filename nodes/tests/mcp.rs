@@ -117,7 +117,7 @@ const TOKEN: &str = "token-of-the-wiki";
 
 #[tokio::test]
 async fn tools_of_a_server_over_http_are_called_with_its_token() {
-    let url = format!("http://{}/mcp", serve_http(TOKEN).await);
+    let url = format!("http://{}/mcp", serve_http(TOKEN).await.0);
     let server = McpServer::http(&url).token(TOKEN).connect().await.unwrap();
     let tools = server.tools().await.unwrap();
     let twice = ToolsNode::new(tools.iter().chain(&tools).cloned());

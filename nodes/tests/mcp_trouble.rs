@@ -134,9 +134,35 @@ async fn a_tool_that_says_it_destroys_is_asked_about_and_its_name_is_made_one_th
 }
 
 #[tokio::test]
+async fn what_a_server_over_http_never_took_was_not_performed() {
+    let (address, serving) = serve_http("token").await;
+    let server = McpServer::http(format!("http://{address}/mcp")).token("token").connect().await.unwrap();
+    let tools = ToolsNode::new(server.tools().await.unwrap()).unwrap();
+    let run = async |text: &str| {
+        let turn = calls([("c1", "add", json!({"text": text}))]);
+        Runner::new(graph(scripted([turn]), tools.clone()), MemoryStore::new()).thread("t").run(Chat::ask("Go")).await.unwrap()
+    };
+    let outcome = run("broken").await;
+    assert!(outcome.questions()[0].is_doubt(), "a gateway that fails may have passed it on: {outcome:?}");
+    let told = async |text: &str| {
+        let outcome = run(text).await;
+        assert!(outcome.questions().is_empty(), "it is not in doubt: {outcome:?}");
+        results(&outcome.done().unwrap()).remove(0).1
+    };
+    assert_eq!(told("busy").await, "The tool \"add\" failed, and nothing was done: HTTP 429: from the MCP server");
+    serving.abort();
+    assert!(serving.await.unwrap_err().is_cancelled());
+    let gone = told("milk").await;
+    assert!(
+        gone.starts_with("The tool \"add\" failed, and nothing was done: the MCP server cannot be reached: error sending"),
+        "{gone}"
+    );
+}
+
+#[tokio::test]
 async fn keys_of_a_url_and_the_token_are_in_no_record_and_no_error() {
     const TOKEN: &str = "token-of-the-wiki";
-    let address = serve_http(TOKEN).await;
+    let (address, _) = serve_http(TOKEN).await;
     let url = format!("http://{address}/mcp?key=s3cr3t");
     let server = McpServer::http(&url).token(TOKEN);
     let shown = format!("{server:?}");

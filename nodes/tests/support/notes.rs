@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
 
 /// Set where this program is to be the server.
 const SERVES: &str = "SERVES_NOTES";
@@ -97,16 +98,16 @@ fn tools() -> Value {
 }
 
 /// A server of notes over HTTP, for whoever has the token.
-pub(crate) async fn serve_http(token: &'static str) -> SocketAddr {
+pub(crate) async fn serve_http(token: &'static str) -> (SocketAddr, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let notes = Arc::new(Mutex::new(Notes::default()));
-    tokio::spawn(async move {
+    let serving = tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
             tokio::spawn(serve(stream, notes.clone(), token));
         }
     });
-    address
+    (address, serving)
 }
 
 /// One connection of HTTP/1.1: answers to posts, as JSON.
@@ -151,6 +152,12 @@ async fn serve(stream: TcpStream, notes: Arc<Mutex<Notes>>, token: &str) -> std:
         let answer = match (first.starts_with("POST"), allowed, answer) {
             (_, false, _) => "HTTP/1.1 401 Unauthorized\r\nWWW-Authenticate: Bearer\r\nContent-Length: 0\r\n\r\n".to_owned(),
             (false, ..) => "HTTP/1.1 405 Method Not Allowed\r\nContent-Length: 0\r\n\r\n".to_owned(),
+            _ if message["params"]["arguments"]["text"] == "busy" => {
+                "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 7\r\nContent-Length: 0\r\n\r\n".to_owned()
+            }
+            _ if message["params"]["arguments"]["text"] == "broken" => {
+                "HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\n\r\n".to_owned()
+            }
             (_, _, None) => "HTTP/1.1 202 Accepted\r\nContent-Length: 0\r\n\r\n".to_owned(),
             (_, _, Some(answer)) => {
                 let answer = answer.to_string();
