@@ -13,6 +13,7 @@ use reqwest::Url;
 use rmcp::model::CallToolRequestParams;
 use serde_json::{Map, Value};
 
+use crate::names::{NAME_MAX, as_name};
 use crate::tools::{Credentials, Risk, Said, Tool};
 use connection::{Connection, Way, keep_keys_back, program};
 use said::{node_error, said};
@@ -22,9 +23,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The name of the token among the credentials.
 const TOKEN: &str = "token";
-
-/// How long the name of a tool may be.
-const NAME_MAX: usize = 64;
 
 /// A server of tools that speaks the Model Context Protocol: a child process, or an endpoint over HTTP.
 ///
@@ -38,7 +36,7 @@ const NAME_MAX: usize = 64;
 /// let notes = McpServer::child(command).prefix("notes_").connect().await?;
 /// let wiki = McpServer::http("https://wiki.example/mcp").token("another one").connect().await?;
 ///
-/// // The server says what only reads. What cannot be taken back is for you to say.
+/// // The server says what only reads, and what destroys. What else cannot be taken back is for you to say.
 /// let tools = notes.tools().await?.into_iter().chain(wiki.tools().await?);
 /// let tools = tools.map(|tool| if tool.spec().name == "notes_delete" { tool.risk(Risk::Irreversible) } else { tool });
 /// let node = ToolsNode::new(tools)?.allow(["notes_add", "notes_delete", "search"])?;
@@ -196,8 +194,7 @@ async fn call(connection: &Connection, name: String, arguments: Value) -> Result
 /// A name that endpoints take.
 fn name_of(prefix: &str, name: &str) -> String {
     let whole = format!("{prefix}{name}");
-    let taken = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
-    let mut taken: String = whole.chars().map(taken).collect();
+    let mut taken = as_name(&whole);
     if taken.len() > NAME_MAX {
         let hash = blake3::hash(whole.as_bytes()).to_hex();
         taken.truncate(NAME_MAX - 9);

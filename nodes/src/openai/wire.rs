@@ -3,10 +3,11 @@
 //! Answers are read from raw values: a typed reader refuses a whole answer for one field that is missing or of another type.
 
 use ferrata::state::{Message, Role, ToolCall};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::error::{ModelError, ModelErrorClass};
 use crate::model::{ChatReply, ChatRequest, Finish, ToolSpec, Usage};
+use crate::names::{NAME_MAX, as_name};
 
 /// The body of a request.
 pub(super) fn request_body(request: &ChatRequest, model: &str, base_url: &str, streams: bool) -> Value {
@@ -59,8 +60,14 @@ fn message_body(message: &Message) -> Value {
     body
 }
 
+/// A call as it is sent back. It stays in the conversation: servers that refuse its name, or read its arguments, would refuse every later request.
 fn call_body(call: &ToolCall) -> Value {
-    json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": call.arguments } })
+    let mut name = as_name(&call.name);
+    name.truncate(NAME_MAX);
+    let is_object = serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok();
+    // What was wrong with them is told in its result.
+    let arguments = if is_object { &call.arguments } else { "{}" };
+    json!({ "id": call.id, "type": "function", "function": { "name": name, "arguments": arguments } })
 }
 
 /// The answer in a body.
@@ -221,6 +228,22 @@ fn free_id(request: &ChatRequest, calls: &[ToolCall]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn calls_that_no_server_takes_do_not_spoil_the_conversation() {
+        let sent = |name: &str, arguments: &str| {
+            let call = ToolCall { id: "c1".into(), name: name.into(), arguments: arguments.into() };
+            let sent = call_body(&call)["function"].clone();
+            (sent["name"].as_str().unwrap_or_default().to_owned(), sent["arguments"].as_str().unwrap_or_default().to_owned())
+        };
+        let pair = |name: &str, arguments: &str| (name.to_owned(), arguments.to_owned());
+        assert_eq!(sent("functions.add", r#"{"a": 1}"#), pair("functions_add", r#"{"a": 1}"#), "as it was written");
+        assert_eq!(sent("", r#"{"a": "#), pair("_", "{}"));
+        for none in ["[]", "null", "\"{}\"", "", "7"] {
+            assert_eq!(sent("prüfe", none), pair("pr_fe", "{}"), "{none}");
+        }
+        assert_eq!(sent(&"x".repeat(100), "{}").0.len(), 64);
+    }
 
     #[test]
     fn requests_carry_calls_and_limits() {

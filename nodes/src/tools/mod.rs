@@ -18,6 +18,7 @@ use ferrata::{Approval, Context, IntoNode, Node, State, View};
 use jsonschema::Validator;
 
 use crate::model::ToolSpec;
+use crate::names::is_name;
 pub use context::ToolContext;
 #[cfg(feature = "mcp")]
 pub(crate) use credentials::Credentials;
@@ -120,8 +121,7 @@ impl ToolsNode {
         let mut ready: Vec<Ready> = Vec::new();
         for tool in tools {
             let name = tool.name.to_string();
-            let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
-            if name.is_empty() || name.len() > 64 || !name.chars().all(is_name) {
+            if !is_name(&name) {
                 return Err(ToolsError::Name { name });
             }
             if ready.iter().any(|known| known.tool.name == tool.name) {
