@@ -38,6 +38,20 @@ async fn a_read_whose_result_is_too_large_to_be_recorded_is_told_so() {
 }
 
 #[tokio::test]
+async fn results_that_are_too_large_together_do_not_end_the_run() {
+    let much = |_: Echo, _: ToolContext| async { Ok("word ".repeat(2_000)) };
+    let other = |_: Echo, _: ToolContext| async { Ok("other ".repeat(2_000)) };
+    let tools = [Tool::new("much", "", much).risk(Risk::Read), Tool::new("other", "", other).risk(Risk::Read)];
+    let tools = ToolsNode::new(tools).unwrap().result_tokens_max(300);
+    let node = tools.clone().over_with_artifacts(Chat::MESSAGES, Chat::ARTIFACTS);
+    let turn = calls([("c1", "much", json!({"text": "a"})), ("c2", "other", json!({"text": "b"}))]);
+    let thread = Runner::new(chat::graph_of(scripted([turn]), &tools, node), MemoryStore::new()).thread("t");
+    let state = thread.update_bytes_max(20_000).run(Chat::ask("Go")).await.unwrap().done().unwrap();
+    assert_eq!(state.artifacts.values().collect::<Vec<_>>(), [&"word ".repeat(2_000)]);
+    assert!(texts(&state)[1].ends_with("The rest is not kept: there is too much in this turn. Call again, alone or for less.]"));
+}
+
+#[tokio::test]
 async fn a_result_that_cannot_be_recorded_says_that_the_call_was_performed() {
     let measure = |_: Echo, _: ToolContext| async { Ok(f64::NAN) };
     let tools = [Tool::new("measure", "", measure).risk(Risk::Read), Tool::new("set", "", measure)];

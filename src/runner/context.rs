@@ -263,6 +263,11 @@ impl Context {
         self.attempt.start.steps_left
     }
 
+    /// How many bytes the node's update may take; see [`Thread::update_bytes_max`](crate::Thread::update_bytes_max).
+    pub fn update_bytes_max(&self) -> u64 {
+        self.attempt.run.update_bytes_max
+    }
+
     /// What went wrong, in an error handler; `None` in a node.
     pub fn failure(&self) -> Option<&Failure> {
         self.attempt.start.handling.as_ref()

@@ -96,6 +96,9 @@ impl Tool {
     ///
     /// An error of a [`Read`](Risk::Read) goes to the model, and so does one that says [`not_performed`](NodeError::not_performed). Any other error, a panic
     /// or a time-out of a tool that writes leaves the call in doubt. A [terminal](NodeError::terminal) error fails the node.
+    ///
+    /// All calls of a turn run in one task: a function that blocks its thread holds up the others, and no time-out ends it. Put such work into
+    /// `tokio::task::spawn_blocking`.
     pub fn new<A, R, F, Fut>(name: impl Into<String>, description: impl Into<String>, f: F) -> Self
     where
         A: DeserializeOwned + JsonSchema,

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::history::result;
 use super::join::{Going, join};
-use super::kept::Kept;
+use super::kept::{AROUND_BYTES, Kept};
 use super::perform::{Recorded, Told};
 use super::tool::Risk;
 use super::{Ready, ToolsNode};
@@ -52,6 +52,15 @@ enum Ended {
     Answered(Result<Verdict, NodeError>),
 }
 
+impl Results {
+    /// About what they take as an update.
+    fn bytes(&self) -> u64 {
+        let messages = self.messages.iter().map(|message| message.content.len() + AROUND_BYTES);
+        let artifacts = self.artifacts.values().map(|text| text.len() + AROUND_BYTES);
+        messages.chain(artifacts).sum::<usize>() as u64
+    }
+}
+
 impl<'t> Turn<'t> {
     /// Answers the calls. What needs no approval is performed while people are asked. All questions are asked at once, and what they approve begins when all are
     /// answered: so the n-th use of a tool's name is the same call in every attempt.
@@ -65,7 +74,8 @@ impl<'t> Turn<'t> {
             let Stage::Told(told) = stage else {
                 return Err(NodeError::new(format!("the call \"{}\" came to no end", call.id)).deterministic());
             };
-            let text = self.kept.fit(told.text, &mut results.artifacts);
+            let room = self.ctx.update_bytes_max().saturating_sub(results.bytes());
+            let text = self.kept.fit(told.text, room, &mut results.artifacts);
             if let Some(class) = told.failed {
                 self.ctx.note_failure(&NodeError::new(text.clone()).with_class(class));
             }
