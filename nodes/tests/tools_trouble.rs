@@ -110,6 +110,24 @@ async fn a_call_that_was_performed_is_not_told_as_undone_when_its_tool_is_gone()
 }
 
 #[tokio::test]
+async fn a_refusal_counts_also_when_the_tool_has_become_less_of_a_risk() {
+    let (store, count) = (Arc::new(MemoryStore::new()), Arc::new(Mutex::new(0)));
+    let pay = |risk| {
+        let count = count.clone();
+        let pay = move |_: Echo, _: ToolContext| {
+            *count.lock().unwrap() += 1;
+            async { Ok("paid") }
+        };
+        ToolsNode::new([Tool::new("pay", "", pay).risk(risk)]).unwrap()
+    };
+    let before = Runner::new(graph(scripted([one("pay")]), pay(Risk::Irreversible)), store.clone());
+    let question = before.thread("t").run(Chat::ask("Go")).await.unwrap().questions()[0].id;
+    let after = Runner::new(graph(scripted([]), pay(Risk::Write)), store).thread("t");
+    let state = after.answer(question, Approval::reject("too much")).await.unwrap().done().unwrap();
+    assert_eq!((*count.lock().unwrap(), texts(&state).remove(0).contains("too much")), (0, true), "{:?}", texts(&state));
+}
+
+#[tokio::test]
 async fn arguments_in_any_dialect_of_json_schema_can_be_asked_about() {
     let draft_7 = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",

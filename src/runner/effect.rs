@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tracing::Instrument;
 
-use super::context::{Attempt, Context, Use};
+use super::context::{Attempt, Use};
 use super::perform::perform;
 use crate::error::NodeError;
 use crate::id::EffectId;
@@ -122,34 +122,6 @@ impl<'f, T> Effect<'f, T> {
     pub fn tokens(mut self, count: fn(&T) -> (u64, u64)) -> Self {
         self.tokens = Some(count);
         self
-    }
-}
-
-impl Context {
-    /// How many [effects](Self::effect) with that key are on record from earlier attempts of the task, be it in another process: those that were performed, and those
-    /// that were begun. A node whose code has changed since, and that comes to fewer of them now, sees by it that it must not say that nothing was done.
-    ///
-    /// ```
-    /// use ferrata::{Ask, Context, END, Graph, Outcome, Runner, START, State, store::MemoryStore, Answer};
-    /// # use serde::{Deserialize, Serialize};
-    /// # #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
-    /// # struct Mail { before: u64 }
-    /// async fn send(ctx: Context) -> ferrata::Result<MailUpdate> {
-    ///     let before = ctx.effects_known("mail");
-    ///     ctx.effect("mail", |_key| async { Ok(()) }).await?;
-    ///     ctx.ask("more", Ask::<bool>::new("Send another one?")).await?;
-    ///     Ok(Mail::update().before(before as u64))
-    /// }
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
-    /// # let graph = Graph::<Mail>::new("mail").node("send", send).edge(START, "send").edge("send", END).build()?;
-    /// let thread = Runner::new(graph, MemoryStore::new()).thread("t");
-    /// let Outcome::Waiting(questions) = thread.run(Mail::update()).await? else { panic!("it asks") };
-    /// assert_eq!(thread.answer(questions[0].id, Answer::new(false)).await?.done().unwrap().before, 1);
-    /// # Ok(()) }
-    /// ```
-    pub fn effects_known(&self, key: &str) -> usize {
-        let key = self.own_key(key);
-        self.attempt.start.journal.effects.iter().filter(|known| known.key == key).count()
     }
 }
 

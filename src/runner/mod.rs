@@ -15,6 +15,7 @@ mod handler;
 mod inbox;
 mod inside;
 mod keeper;
+mod known;
 #[cfg(feature = "testing")]
 mod life;
 mod limits;

@@ -96,8 +96,7 @@ impl<'t> Turn<'t> {
                 }
                 Stage::Asks(run) => {
                     let question = self.question(call, run);
-                    let asks =
-                        async move { (nth, Ended::Answered(self.ctx.ask(&format!("approve {}", call.id), question).await)) };
+                    let asks = async move { (nth, Ended::Answered(self.ctx.ask(&question_key(call), question).await)) };
                     asked.push(Box::pin(asks));
                 }
             }
@@ -126,7 +125,9 @@ impl<'t> Turn<'t> {
         match self.node.allowed(&call.name).and_then(|ready| Ok((ready, ready.arguments(call)?))) {
             Ok((ready, arguments)) => {
                 let run = Run { ready, arguments, edited: false };
-                if ready.tool.risk == Risk::Irreversible { Stage::Asks(run) } else { Stage::Runs(run) }
+                // What a person said counts, also if the tool has become less of a risk since.
+                let asks = ready.tool.risk == Risk::Irreversible || self.ctx.is_answered(&question_key(call));
+                if asks { Stage::Asks(run) } else { Stage::Runs(run) }
             }
             Err(wrong) => Stage::Told(Told::failed(Class::Deterministic, wrong)),
         }
@@ -162,6 +163,10 @@ impl<'t> Turn<'t> {
             .edit_within(schema);
         (self.node.approvals)(approval)
     }
+}
+
+fn question_key(call: &ToolCall) -> String {
+    format!("approve {}", call.id)
 }
 
 impl<'t> Stage<'t> {
