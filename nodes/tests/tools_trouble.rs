@@ -128,6 +128,20 @@ async fn a_refusal_counts_also_when_the_tool_has_become_less_of_a_risk() {
 }
 
 #[tokio::test]
+async fn nobody_is_asked_about_what_was_done_when_the_tool_has_become_more_of_a_risk() {
+    let store = Arc::new(MemoryStore::new());
+    let tool = |name: &'static str, risk| Tool::new(name, "", |_: Echo, _: ToolContext| async { Ok("done") }).risk(risk);
+    let tools = |note| ToolsNode::new([tool("note", note), tool("pay", Risk::Irreversible)]).unwrap();
+    let turns = [("c1", "note"), ("c2", "pay"), ("c3", "note")].map(|(id, name)| (id, name, json!({"text": id})));
+    let before = Runner::new(graph(scripted([calls(turns)]), tools(Risk::Write)), store.clone());
+    let question = before.thread("t").run(Chat::ask("Go")).await.unwrap().questions()[0].id;
+    let after = Runner::new(graph(scripted([]), tools(Risk::Irreversible)), store).thread("t");
+    let outcome = after.answer(question, Approval::approve()).await.unwrap();
+    assert!(outcome.questions().is_empty(), "it was done: {outcome:?}");
+    assert_eq!(texts(&outcome.done().unwrap()), ["done", "done", "done"]);
+}
+
+#[tokio::test]
 async fn arguments_in_any_dialect_of_json_schema_can_be_asked_about() {
     let draft_7 = json!({
         "$schema": "http://json-schema.org/draft-07/schema#",

@@ -65,7 +65,11 @@ impl<'t> Turn<'t> {
     /// Answers the calls. What needs no approval is performed while people are asked. All questions are asked at once, and what they approve begins when all are
     /// answered: so the n-th use of a tool's name is the same call in every attempt.
     pub(super) async fn run(&self, calls: &[ToolCall]) -> Result<Results, NodeError> {
-        let mut stages: Vec<Stage<'t>> = calls.iter().enumerate().map(|(nth, call)| self.planned(nth, call)).collect();
+        let mut stages = Vec::new();
+        for call in calls {
+            let stage = self.planned(call, calls, &stages);
+            stages.push(stage);
+        }
         self.doubt_refusals(calls, &mut stages);
         self.settle(calls, &mut stages).await?;
         self.settle(calls, &mut stages).await?;
@@ -114,10 +118,10 @@ impl<'t> Turn<'t> {
         failure
     }
 
-    /// What becomes of a call before anything happens.
-    fn planned(&self, nth: usize, call: &ToolCall) -> Stage<'t> {
+    /// What becomes of a call before anything happens; `before` are those of the calls before it.
+    fn planned(&self, call: &ToolCall, calls: &[ToolCall], before: &[Stage<'t>]) -> Stage<'t> {
         let calls_max = self.node.calls_max;
-        if nth >= calls_max {
+        if before.len() >= calls_max {
             let text =
                 format!("Nothing was done: there are more than {calls_max} calls in one turn. Call again, with fewer at once.");
             return Stage::Told(Told::failed(Class::Deterministic, text));
@@ -125,8 +129,9 @@ impl<'t> Turn<'t> {
         match self.node.allowed(&call.name).and_then(|ready| Ok((ready, ready.arguments(call)?))) {
             Ok((ready, arguments)) => {
                 let run = Run { ready, arguments, edited: false };
-                // What a person said counts, also if the tool has become less of a risk since.
-                let asks = ready.tool.risk == Risk::Irreversible || self.ctx.is_answered(&question_key(call));
+                // What a person said, and what was begun, counts also if the tool has become another risk since.
+                let was_begun = || uses(&call.name, calls, before) < self.ctx.effects_known(&call.name);
+                let asks = self.ctx.is_answered(&question_key(call)) || (ready.tool.risk == Risk::Irreversible && !was_begun());
                 if asks { Stage::Asks(run) } else { Stage::Runs(run) }
             }
             Err(wrong) => Stage::Told(Told::failed(Class::Deterministic, wrong)),
@@ -136,9 +141,7 @@ impl<'t> Turn<'t> {
     /// A tool that was taken away or changed after it was called may have been at work before: then nobody says that nothing was done.
     fn doubt_refusals(&self, calls: &[ToolCall], stages: &mut [Stage<'t>]) {
         for (nth, call) in calls.iter().enumerate().filter(|(_, call)| self.ctx.effects_known(&call.name) > 0) {
-            let comes = |(other, stage): &(&ToolCall, &Stage<'_>)| other.name == call.name && !matches!(stage, Stage::Told(_));
-            let due = calls.iter().zip(&*stages).filter(comes).count();
-            if matches!(stages[nth], Stage::Told(_)) && self.ctx.effects_known(&call.name) > due {
+            if matches!(stages[nth], Stage::Told(_)) && self.ctx.effects_known(&call.name) > uses(&call.name, calls, stages) {
                 let text = format!(
                     "There is no result: the tool \"{}\" was taken away or changed after this call was made, and may have performed it before.",
                     call.name
@@ -163,6 +166,11 @@ impl<'t> Turn<'t> {
             .edit_within(schema);
         (self.node.approvals)(approval)
     }
+}
+
+/// How many of these calls a tool is to perform.
+fn uses(name: &str, calls: &[ToolCall], stages: &[Stage<'_>]) -> usize {
+    calls.iter().zip(stages).filter(|(call, stage)| call.name == name && !matches!(stage, Stage::Told(_))).count()
 }
 
 fn question_key(call: &ToolCall) -> String {
