@@ -66,6 +66,7 @@ mod fits;
 #[cfg(feature = "mcp")]
 mod mcp;
 mod model;
+mod names;
 mod openai;
 mod pinned;
 mod prices;

@@ -17,6 +17,9 @@ const TOOL_FRAMING_TOKENS: usize = 8;
 /// Tokens that every answer is primed with.
 const PRIMING_TOKENS: usize = 3;
 
+/// How many characters of white space in a row are encoded at once. The encoder panics at about a million.
+const WHITE_MAX: usize = 100_000;
+
 /// Counts tokens, so that what is sent can be kept under a budget.
 ///
 /// ```
@@ -179,8 +182,30 @@ impl Tiktoken {
 
 impl TokenCounter for Tiktoken {
     fn count(&self, text: &str) -> usize {
-        self.encoder().count_ordinary(text)
+        parts(text).map(|part| self.encoder().count_ordinary(part)).sum()
     }
+}
+
+/// The text in parts that have no longer run of white space than the encoder can take: mostly one.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let (part, after) = rest.split_at(if rest.len() > WHITE_MAX { end_of_part(rest) } else { rest.len() });
+        rest = after;
+        (!part.is_empty()).then_some(part)
+    })
+}
+
+/// Where the first run of white space is long enough.
+fn end_of_part(text: &str) -> usize {
+    let mut run = 0;
+    for (at, letter) in text.char_indices() {
+        run = if letter.is_whitespace() { run + 1 } else { 0 };
+        if run > WHITE_MAX {
+            return at;
+        }
+    }
+    text.len()
 }
 
 impl Debug for Tiktoken {
@@ -241,6 +266,15 @@ mod tests {
     #[test]
     fn control_tokens_are_text() {
         assert_eq!(Tiktoken::default().count("<|endoftext|>"), 7);
+    }
+
+    #[test]
+    fn any_length_of_white_space_is_counted_and_cut() {
+        let text = " ".repeat(1_100_000) + "x";
+        let counter = Tiktoken::default();
+        assert!((1_000..1_100_000).contains(&counter.count(&text)));
+        let part = counter.truncate(&text, 100);
+        assert!(text.starts_with(part) && counter.count(part) <= 100);
     }
 
     #[test]

@@ -26,6 +26,12 @@ impl NodeError {
     pub(crate) fn too_large(error: TooLarge) -> Self {
         Self { origin: Origin::UpdateLimit, ..Self::from(error).deterministic() }
     }
+
+    /// Whether it says that something takes more bytes than may be stored at once, such as the result of an effect; see
+    /// [`Thread::update_bytes_max`](crate::Thread::update_bytes_max).
+    pub fn is_too_large(&self) -> bool {
+        self.origin == Origin::UpdateLimit
+    }
 }
 
 impl Failure {

@@ -7,7 +7,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context as Poll, Waker};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
@@ -24,7 +23,7 @@ use crate::graph::{Asking, NodeReturn};
 use crate::id::{EffectId, TaskId, ThreadName};
 use crate::log::{Cost, QuestionSpec};
 use crate::machine::{Call, CallOutcome, Note, Place, Start, check_expiry};
-use crate::state::{to_value, value_bytes};
+use crate::state::to_value;
 
 tokio::task_local! {
     /// Set inside an effect.
@@ -100,7 +99,7 @@ pub(super) struct Control {
     handed: Option<NodeReturn>,
     uses: HashMap<(Use, Arc<str>), u32>,
     /// How far the node has come in this attempt.
-    marks: Vec<(Arc<str>, Value)>,
+    pub(super) marks: Vec<(Arc<str>, Value)>,
     /// What the node says that failed, and that it goes on without.
     pub(super) failures: Vec<Failure>,
     cost: Cost,
@@ -276,6 +275,11 @@ impl Context {
         self.attempt.start.steps_left
     }
 
+    /// How many bytes the node's update may take; see [`Thread::update_bytes_max`](crate::Thread::update_bytes_max).
+    pub fn update_bytes_max(&self) -> u64 {
+        self.attempt.run.update_bytes_max
+    }
+
     /// What went wrong, in an error handler; `None` in a node.
     pub fn failure(&self) -> Option<&Failure> {
         self.attempt.start.handling.as_ref()
@@ -408,67 +412,6 @@ impl Context {
         self.attempt.run.check_bytes(|| format!("the question \"{}\" with what it shows", spec.key), spec.bytes())?;
         self.attempt.seal_with(spec);
         pending().await
-    }
-
-    /// Notes how far the node has come, durably: a node of an hour that is cut off, fails or is asked to try again need not begin at zero. The last
-    /// value of each key counts. Returns when it is recorded, in every durability.
-    ///
-    /// Marks belong to the task: they are gone when its step is merged, and another line of history begins without them. Each is a record of its own
-    /// in the log, so mark every minute or every hundred rows, and not every row.
-    ///
-    /// ```
-    /// # use ferrata::{Context, END, Graph, NodeError, Retry, IntoNode, Runner, START, State, store::MemoryStore};
-    /// # use serde::{Deserialize, Serialize};
-    /// #[derive(State, Serialize, Deserialize, schemars::JsonSchema, Clone, Default)]
-    /// struct Table { rows: u64 }
-    ///
-    /// async fn read(ctx: Context) -> ferrata::Result<TableUpdate> {
-    ///     for row in ctx.marked::<u64>("row")?.unwrap_or(0)..1_000 {
-    ///         if row % 100 == 0 {
-    ///             ctx.mark("row", &row).await?;
-    ///         }
-    ///         if row == 450 && ctx.attempt() == 1 {
-    ///             return Err(NodeError::new("the line went dead").transient());
-    ///         }
-    ///     }
-    ///     Ok(Table::update().rows(ctx.marked::<u64>("row")?.unwrap_or(0)))
-    /// }
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> ferrata::Result<()> {
-    /// # let graph = Graph::<Table>::new("table").node("read", read.retry(Retry::transient(2))).edge(START, "read").edge("read", END).build()?;
-    /// let runner = Runner::new(graph, MemoryStore::new());
-    /// assert_eq!(runner.thread("t").run(Table::update()).await?.done().unwrap().rows, 900);
-    /// # Ok(()) }
-    /// ```
-    pub async fn mark<T: Serialize + ?Sized>(&self, key: &str, value: &T) -> Result<(), NodeError> {
-        let (key, value) = (self.own_key(key), to_value(value)?);
-        self.attempt.run.check_bytes(|| format!("the mark \"{key}\""), value_bytes(&value))?;
-        // Also inside an effect that has to come to its end while the node waits for a person.
-        if !self.attempt.note(Note::Mark { key: key.clone(), value: value.clone() }).await {
-            return pending().await;
-        }
-        let mut control = self.attempt.lock();
-        control.marks.retain(|(known, _)| *known != key);
-        control.marks.push((key, value));
-        Ok(())
-    }
-
-    /// What [`mark`](Self::mark) noted last under this key, in this attempt or an earlier one; nothing at the beginning.
-    ///
-    /// # Errors
-    ///
-    /// It is no `T`: the program has changed.
-    pub fn marked<T: DeserializeOwned>(&self, key: &str) -> Result<Option<T>, NodeError> {
-        let key = self.own_key(key);
-        let control = self.attempt.lock();
-        let value = control
-            .marks
-            .iter()
-            .find(|(known, _)| *known == key)
-            .map(|(_, value)| value)
-            .or_else(|| self.attempt.start.journal.mark(&key));
-        value.map(|value| T::deserialize(value)).transpose().map_err(|error| {
-            NodeError::new(format!("the mark \"{key}\" does not fit what the node expects now: {error}")).deterministic()
-        })
     }
 
     /// Gives a sign of life: a node with an [`idle_timeout`](crate::Node::idle_timeout) that does this goes on. Nothing is recorded.

@@ -16,9 +16,11 @@ mod hub;
 mod inbox;
 mod inside;
 mod keeper;
+mod known;
 #[cfg(feature = "testing")]
 mod life;
 mod limits;
+mod marks;
 mod noted;
 mod notice;
 mod observer;

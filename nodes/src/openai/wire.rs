@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 use super::http::host_of;
 use crate::error::{ModelError, ModelErrorClass};
 use crate::model::{ChatReply, ChatRequest, Finish, ToolSpec, Usage};
+use crate::names::{NAME_MAX, as_name};
 
 /// The body of a request.
 pub(super) fn request_body(request: &ChatRequest, model: &str, base_url: &str, streams: bool) -> Value {
@@ -69,11 +70,14 @@ fn message_body(message: &Message) -> Value {
     body
 }
 
+/// A call as it is sent back. It stays in the conversation: servers that refuse its name, or read its arguments, would refuse every later request.
 fn call_body(call: &ToolCall) -> Value {
-    // Some servers read the arguments of earlier calls, and refuse a conversation for ever in which a model once wrote bad ones.
+    let mut name = as_name(&call.name);
+    name.truncate(NAME_MAX);
+    // What was wrong with them is told in its result.
     let is_object = serde_json::from_str::<Map<String, Value>>(&call.arguments).is_ok();
-    let arguments = if is_object { call.arguments.clone() } else { json!({ "malformed": call.arguments }).to_string() };
-    json!({ "id": call.id, "type": "function", "function": { "name": call.name, "arguments": arguments } })
+    let arguments = if is_object { &call.arguments } else { "{}" };
+    json!({ "id": call.id, "type": "function", "function": { "name": name, "arguments": arguments } })
 }
 
 /// An answer before anybody has looked whether it is one.
@@ -238,6 +242,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn calls_that_no_server_takes_do_not_spoil_the_conversation() {
+        let sent = |name: &str, arguments: &str| {
+            let call = ToolCall { id: "c1".into(), name: name.into(), arguments: arguments.into() };
+            let sent = call_body(&call)["function"].clone();
+            (sent["name"].as_str().unwrap_or_default().to_owned(), sent["arguments"].as_str().unwrap_or_default().to_owned())
+        };
+        let pair = |name: &str, arguments: &str| (name.to_owned(), arguments.to_owned());
+        assert_eq!(sent("functions.add", r#"{"a": 1}"#), pair("functions_add", r#"{"a": 1}"#), "as it was written");
+        assert_eq!(sent("", r#"{"a": "#), pair("_", "{}"));
+        for none in ["[]", "null", "\"{}\"", "", "7"] {
+            assert_eq!(sent("prüfe", none), pair("pr_fe", "{}"), "{none}");
+        }
+        assert_eq!(sent(&"x".repeat(100), "{}").0.len(), 64);
+    }
+
+    #[test]
     fn requests_carry_calls_and_limits() {
         let mut asked = Message::assistant("");
         asked.tool_calls.push(ToolCall { id: "c1".into(), name: "add".into(), arguments: r#"{"a":1}"#.into() });
@@ -272,9 +292,7 @@ mod tests {
 
     #[test]
     fn arguments_that_are_no_object_are_sent_inside_of_one() {
-        for (written, sent) in
-            [(r#"{"a":1}"#, r#"{"a":1}"#), (r#"{"a":"#, r#"{"malformed":"{\"a\":"}"#), ("7", r#"{"malformed":"7"}"#)]
-        {
+        for (written, sent) in [(r#"{"a":1}"#, r#"{"a":1}"#), (r#"{"a":"#, "{}"), ("7", "{}")] {
             let call = ToolCall { id: "c".into(), name: "x".into(), arguments: written.into() };
             assert_eq!(call_body(&call)["function"]["arguments"], sent);
         }

@@ -1,13 +1,12 @@
 //! What a tool can do besides computing.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use ferrata::{Context, NodeError};
-use secrecy::{ExposeSecret, SecretString};
 use serde::Serialize;
 
+use super::credentials::Credentials;
 use super::kept::Kept;
 
 /// What a tool has besides its arguments: the call it answers, the credentials it was given, and nothing else of the program.
@@ -33,7 +32,7 @@ pub struct ToolContext {
     pub(super) tool: Arc<str>,
     pub(super) call_id: Arc<str>,
     pub(super) key: String,
-    pub(super) credentials: Arc<BTreeMap<String, SecretString>>,
+    pub(super) credentials: Credentials,
     pub(super) kept: Kept,
 }
 
@@ -54,7 +53,7 @@ impl ToolContext {
     ///
     /// It was given none of that name. Nothing was done then, and the model is told so.
     pub fn credential(&self, name: &str) -> Result<&str, NodeError> {
-        self.credentials.get(name).map(ExposeSecret::expose_secret).ok_or_else(|| {
+        self.credentials.get(name).ok_or_else(|| {
             let text = format!("the tool \"{}\" has no credential \"{name}\"; add it with `Tool::credential`", self.tool);
             NodeError::new(text).deterministic().not_performed()
         })

@@ -21,6 +21,9 @@ const PREVIEW_TOKENS_MAX: usize = 500;
 /// What the words around a part of a text take, in tokens.
 const AROUND_TOKENS: usize = 80;
 
+/// What a message or an artifact takes beside its text, in bytes, at most.
+pub(super) const AROUND_BYTES: usize = 1_000;
+
 /// How many characters are read at once if nobody says.
 const CHARACTERS: usize = 8_000;
 
@@ -42,21 +45,23 @@ impl Kept {
         self.read.as_ref().and_then(|read| read(id))
     }
 
-    /// What stands in the conversation. What does not fit goes to `artifacts` as a whole.
-    pub(super) fn fit(&self, text: String, artifacts: &mut BTreeMap<String, String>) -> String {
+    /// What stands in the conversation. What does not fit goes to `artifacts` as a whole, if there is `room` for its bytes.
+    pub(super) fn fit(&self, text: String, room: u64, artifacts: &mut BTreeMap<String, String>) -> String {
         let counter = Tiktoken::default();
         if counter.truncate(&text, self.tokens_max).len() == text.len() {
             return text;
         }
-        let room = self.tokens_max.saturating_sub(AROUND_TOKENS);
+        let tokens = self.tokens_max.saturating_sub(AROUND_TOKENS);
         let all = text.chars().count();
-        if self.read.is_none() {
-            let part = counter.truncate(&text, room);
+        let preview = counter.truncate(&text, tokens.min(PREVIEW_TOKENS_MAX));
+        let has_room = (text.len() + preview.len() + AROUND_BYTES) as u64 <= room;
+        if self.read.is_none() || !has_room {
+            let why = if self.read.is_none() { "." } else { ": there is too much in this turn. Call again, alone or for less." };
+            let part = counter.truncate(&text, tokens);
             let shown = part.chars().count();
-            return format!("{part}\n[Cut here: these are the first {shown} of {all} characters. The rest is not kept.]");
+            return format!("{part}\n[Cut here: these are the first {shown} of {all} characters. The rest is not kept{why}]");
         }
-        let part = counter.truncate(&text, room.min(PREVIEW_TOKENS_MAX)).to_owned();
-        let shown = part.chars().count();
+        let (part, shown) = (preview.to_owned(), preview.chars().count());
         let id = blake3::hash(text.as_bytes()).to_hex()[..16].to_owned();
         let how = if self.is_recalled { format!(": read on with {RECALL}, from offset {shown}") } else { String::new() };
         artifacts.insert(id.clone(), text);

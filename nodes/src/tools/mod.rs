@@ -1,6 +1,7 @@
 //! Tools that a model may want called, and the node that calls them.
 
 mod context;
+mod credentials;
 mod history;
 mod join;
 mod kept;
@@ -17,9 +18,14 @@ use ferrata::{Approval, Context, IntoNode, Node, State, View};
 use jsonschema::Validator;
 
 use crate::model::ToolSpec;
+use crate::names::is_name;
 pub use context::ToolContext;
+#[cfg(feature = "mcp")]
+pub(crate) use credentials::Credentials;
 pub(crate) use history::settled;
 use kept::{Kept, RECALL, Read};
+#[cfg(feature = "mcp")]
+pub(crate) use tool::Said;
 pub use tool::{Risk, Tool};
 use turn::{Results, Turn};
 
@@ -42,7 +48,9 @@ const CALLS_MAX: usize = 32;
 /// | the same in a tool that writes, without `not_performed` | it is in doubt: its [check](Tool::check) finds out, or a person says what came of it |
 /// | a result that breaks the rule of its tool | the model is told what is wrong, and does not see the result |
 /// | an [irreversible](Risk::Irreversible) tool | a person sees the arguments first, and approves, changes or refuses them; the model is told of a change or a refusal |
-/// | a result that is too large | the model sees its beginning; the rest is cut, or kept ([`over_with_artifacts`](Self::over_with_artifacts)) |
+/// | a result of a tool that reads, too large to be recorded | the model is told |
+/// | a tool that is taken away or changed after a call of it was performed | the model is told that it may have been |
+/// | a result that is too large for the conversation | the model sees its beginning; the rest is cut, or kept ([`over_with_artifacts`](Self::over_with_artifacts)) |
 /// | a [terminal](ferrata::NodeError::terminal) error | the node fails |
 /// | the process dies | what is recorded is not done again; what may have been done is in doubt, as above |
 /// | the run is given up for new input | [`ChatNode`](crate::ChatNode) says so in the place of the result, before it goes on |
@@ -113,8 +121,7 @@ impl ToolsNode {
         let mut ready: Vec<Ready> = Vec::new();
         for tool in tools {
             let name = tool.name.to_string();
-            let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '_' || letter == '-';
-            if name.is_empty() || name.len() > 64 || !name.chars().all(is_name) {
+            if !is_name(&name) {
                 return Err(ToolsError::Name { name });
             }
             if ready.iter().any(|known| known.tool.name == tool.name) {

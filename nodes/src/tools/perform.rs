@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::context::ToolContext;
-use super::join::{calmly, caught};
+use super::join::{Going, calmly, caught};
 use super::kept::Kept;
-use super::tool::{Risk, Tool};
+use super::tool::{Risk, Said, Tool};
 
 /// What is recorded of a call. A person who says what came of a call in doubt writes a text, or any other JSON.
 #[derive(Serialize, Deserialize)]
@@ -28,6 +28,9 @@ pub(super) struct Failed {
     failed: String,
     #[serde(default)]
     class: Class,
+    /// The other side was reached and says so: it may have done something.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    reported: bool,
 }
 
 /// What the model is told of a call.
@@ -59,7 +62,7 @@ impl Tool {
             tool: Arc::clone(&self.name),
             call_id: Arc::clone(&call_id),
             key,
-            credentials: Arc::clone(&self.credentials),
+            credentials: self.credentials.clone(),
             kept: kept.clone(),
         };
         let (shown, given, context_of) = (arguments.clone(), arguments.clone(), context.clone());
@@ -69,32 +72,53 @@ impl Tool {
             effect = effect.repeatable();
         }
         if let Some(check) = &self.check {
-            effect = effect.check(move |key| self.find_out(check(arguments.clone(), context(key))));
+            effect = effect.check(move |key| {
+                let (arguments, context) = (arguments.clone(), context(key));
+                self.find_out(move || check(arguments, context))
+            });
         }
-        effect.into_future()
+        let going = effect.into_future();
+        async move {
+            match going.await {
+                // Only of one that reads, which leaves no doubt: its result is on no record.
+                Err(error) if error.is_too_large() => {
+                    let failed = format!("{error}; ask it for less");
+                    Ok(Recorded::Failed(Failed { failed, class: error.class(), reported: false }))
+                }
+                ended => ended,
+            }
+        }
     }
 
     async fn perform(&self, arguments: Value, ctx: ToolContext) -> Result<Recorded, NodeError> {
-        let result = match tokio::time::timeout(self.timeout, caught(|| (self.run)(arguments, ctx))).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(panic)) => Err(NodeError::new(format!("it panicked: {panic}")).deterministic()),
-            Err(_) => Err(NodeError::new(format!("it took longer than {:?} and was given up", self.timeout)).transient()),
-        };
-        match result {
-            Ok(text) => Ok(self.gave(text)),
+        match self.in_time(|| (self.run)(arguments, ctx)).await {
+            Ok(Said::Result(text)) => Ok(self.gave(text)),
+            Ok(Said::Failure(text)) => {
+                let failed = self.censored(text);
+                Ok(Recorded::Failed(Failed { failed, class: Class::Unclassified, reported: true }))
+            }
             Err(error) if error.class() != Class::Terminal && (self.risk == Risk::Read || error.is_not_performed()) => {
                 let error = self.without_credentials(error);
-                Ok(Recorded::Failed(Failed { failed: error.to_string(), class: error.class() }))
+                Ok(Recorded::Failed(Failed { failed: error.to_string(), class: error.class(), reported: false }))
             }
             Err(error) => Err(self.without_credentials(error)),
         }
     }
 
-    async fn find_out(
+    /// What comes of it in the time that a call has. A panic is an error.
+    async fn in_time<'f, T>(&self, make: impl FnOnce() -> Going<'f, Result<T, NodeError>>) -> Result<T, NodeError> {
+        match tokio::time::timeout(self.timeout, caught(make)).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(panic)) => Err(NodeError::new(format!("it panicked: {panic}")).deterministic()),
+            Err(_) => Err(NodeError::new(format!("it took longer than {:?} and was given up", self.timeout)).transient()),
+        }
+    }
+
+    async fn find_out<'f>(
         &self,
-        finding: impl Future<Output = Result<Performed<String>, NodeError>>,
+        make: impl FnOnce() -> Going<'f, Result<Performed<String>, NodeError>>,
     ) -> Result<Performed<Recorded>, NodeError> {
-        match finding.await {
+        match self.in_time(make).await {
             Ok(Performed::Yes(text)) => Ok(Performed::Yes(self.gave(text))),
             Ok(Performed::No) => Ok(Performed::No),
             Ok(Performed::Unknown) => Ok(Performed::Unknown),
@@ -103,12 +127,17 @@ impl Tool {
     }
 
     fn gave(&self, text: String) -> Recorded {
-        Recorded::Gave(Value::String(self.censored(&text).unwrap_or(text)))
+        Recorded::Gave(Value::String(self.censored(text)))
+    }
+
+    fn censored(&self, text: String) -> String {
+        self.credentials.censored(&text).unwrap_or(text)
     }
 
     fn without_credentials(&self, error: NodeError) -> NodeError {
-        let Some(text) = self.censored(&error.to_string()) else { return error };
+        let Some(text) = self.credentials.censored(&error.to_string()) else { return error };
         let censored = NodeError::new(text).with_class(error.class());
+        let censored = error.delay().into_iter().fold(censored, NodeError::retry_after);
         if error.is_not_performed() { censored.not_performed() } else { censored }
     }
 
@@ -116,7 +145,8 @@ impl Tool {
     pub(super) fn told(&self, arguments: &Value, recorded: Recorded) -> Told {
         let (name, writes) = (&self.name, self.risk != Risk::Read);
         let text = match recorded {
-            Recorded::Failed(Failed { failed, class }) => {
+            Recorded::Failed(Failed { failed, class, reported: true }) => return Told::failed(class, failed),
+            Recorded::Failed(Failed { failed, class, .. }) => {
                 let done = if writes { ", and nothing was done" } else { "" };
                 return Told::failed(class, format!("The tool \"{name}\" failed{done}: {failed}"));
             }

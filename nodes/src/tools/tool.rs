@@ -1,6 +1,5 @@
 //! A tool: a function that a model may want called, and the policy of its calls.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -9,12 +8,12 @@ use std::time::Duration;
 use ferrata::state::to_value;
 use ferrata::{NodeError, Performed};
 use schemars::{JsonSchema, schema_for};
-use secrecy::{ExposeSecret, SecretString};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::context::ToolContext;
+use super::credentials::Credentials;
 use super::join::Going;
 use crate::model::ToolSpec;
 
@@ -38,7 +37,15 @@ pub enum Risk {
     Irreversible,
 }
 
-type Run = dyn Fn(Value, ToolContext) -> Going<'static, Result<String, NodeError>> + Send + Sync;
+/// What a call came to that is known to be over.
+pub(crate) enum Said {
+    Result(String),
+    /// The other side was reached, and says that it failed. Whether it did anything before is its secret.
+    #[cfg_attr(not(feature = "mcp"), allow(dead_code, reason = "servers say so"))]
+    Failure(String),
+}
+
+type Run = dyn Fn(Value, ToolContext) -> Going<'static, Result<Said, NodeError>> + Send + Sync;
 type Check = dyn Fn(Value, ToolContext) -> Going<'static, Result<Performed<String>, NodeError>> + Send + Sync;
 type Verify = dyn Fn(&Value, &str) -> Result<(), String> + Send + Sync;
 
@@ -75,7 +82,7 @@ pub struct Tool {
     pub(super) timeout: Duration,
     pub(super) verify: Option<Arc<Verify>>,
     pub(super) check: Option<Arc<Check>>,
-    pub(super) credentials: Arc<BTreeMap<String, SecretString>>,
+    pub(super) credentials: Credentials,
     pub(super) run: Arc<Run>,
     /// Whether arguments are of the type that the function takes.
     pub(super) read: fn(&Value) -> Result<(), String>,
@@ -89,6 +96,9 @@ impl Tool {
     ///
     /// An error of a [`Read`](Risk::Read) goes to the model, and so does one that says [`not_performed`](NodeError::not_performed). Any other error, a panic
     /// or a time-out of a tool that writes leaves the call in doubt. A [terminal](NodeError::terminal) error fails the node.
+    ///
+    /// All calls of a turn run in one task: a function that blocks its thread holds up the others, and no time-out ends it. Put such work into
+    /// `tokio::task::spawn_blocking`.
     pub fn new<A, R, F, Fut>(name: impl Into<String>, description: impl Into<String>, f: F) -> Self
     where
         A: DeserializeOwned + JsonSchema,
@@ -101,13 +111,13 @@ impl Tool {
             // They tell the model nothing.
             schema.retain(|word, _| word != "$schema" && word != "title");
         }
-        let run = move |arguments: Value, ctx: ToolContext| -> Going<'static, Result<String, NodeError>> {
+        let run = move |arguments: Value, ctx: ToolContext| -> Going<'static, Result<Said, NodeError>> {
             let arguments = match serde_json::from_value::<A>(arguments) {
                 Ok(arguments) => arguments,
                 Err(error) => return Box::pin(async { Err(NodeError::from(error).deterministic().not_performed()) }),
             };
             let going = f(arguments, ctx);
-            Box::pin(async move { text_of(&going.await?) })
+            Box::pin(async move { text_of(&going.await?).map(Said::Result) })
         };
         let read = |arguments: &Value| A::deserialize(arguments).map(drop).map_err(|error| error.to_string());
         Self { read, ..Self::with_run(name.into(), description.into(), arguments, Arc::new(run)) }
@@ -128,11 +138,26 @@ impl Tool {
         F: Fn(Value, ToolContext) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = Result<String, NodeError>> + Send + 'static,
     {
-        Self::with_run(name.into(), description.into(), arguments, Arc::new(move |arguments, ctx| Box::pin(f(arguments, ctx))))
+        let run = move |arguments: Value, ctx: ToolContext| -> Going<'static, Result<Said, NodeError>> {
+            let going = f(arguments, ctx);
+            Box::pin(async move { going.await.map(Said::Result) })
+        };
+        Self::with_run(name.into(), description.into(), arguments, Arc::new(run))
+    }
+
+    /// A tool of a server, which says itself whether a call failed.
+    #[cfg(feature = "mcp")]
+    pub(crate) fn of_server<F, Fut>(name: String, description: String, arguments: Value, credentials: Credentials, f: F) -> Self
+    where
+        F: Fn(Value) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = Result<Said, NodeError>> + Send + 'static,
+    {
+        let run = Arc::new(move |arguments, _| -> Going<'static, Result<Said, NodeError>> { Box::pin(f(arguments)) });
+        Self { credentials, ..Self::with_run(name, description, arguments, run) }
     }
 
     fn with_run(name: String, description: String, arguments: Value, run: Arc<Run>) -> Self {
-        let (risk, verify, check, credentials) = (Risk::default(), None, None, Arc::default());
+        let (risk, verify, check, credentials) = (Risk::default(), None, None, Credentials::default());
         let read = |_: &Value| Ok(());
         Self { name: name.into(), description, arguments, risk, timeout: TIMEOUT, verify, check, credentials, run, read }
     }
@@ -143,7 +168,7 @@ impl Tool {
         self
     }
 
-    /// How long a call may take.
+    /// How long a call may take, and how long its [check](Self::check).
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
@@ -157,6 +182,7 @@ impl Tool {
 
     /// Lets a function find out whether a call was performed of which nobody knows, mostly by its
     /// [key](ToolContext::idempotency_key); see [`Effect::check`](ferrata::Effect::check). Without one a person is asked. A read needs none.
+    /// It has as long as a call; a panic in it means that it does not know.
     ///
     /// ```
     /// use ferrata::Performed;
@@ -192,7 +218,7 @@ impl Tool {
     /// Gives it a credential, which it gets by [`ToolContext::credential`], and no other tool does. It is in no record: where it turns up in a result or
     /// an error, its name stands in its place.
     pub fn credential(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
-        Arc::make_mut(&mut self.credentials).insert(name.into(), SecretString::from(value.into()));
+        self.credentials.add(name.into(), value.into());
         self
     }
 
@@ -200,24 +226,11 @@ impl Tool {
     pub fn spec(&self) -> ToolSpec {
         ToolSpec { name: self.name.to_string(), description: self.description.clone(), arguments: self.arguments.clone() }
     }
-
-    /// The text with names in the place of credentials; `None` if there are none in it.
-    pub(super) fn censored(&self, text: &str) -> Option<String> {
-        let mut censored = text.to_owned();
-        for (name, value) in self.credentials.iter() {
-            let plain = value.expose_secret();
-            let quoted = Value::from(plain).to_string();
-            let inner = quoted.trim_start_matches('"').trim_end_matches('"');
-            for written in [plain, inner].into_iter().filter(|written| !written.is_empty() && text.contains(written)) {
-                censored = censored.replace(written, &format!("[credential {name}]"));
-            }
-        }
-        (censored != text).then_some(censored)
-    }
 }
 
 fn text_of<R: Serialize>(result: &R) -> Result<String, NodeError> {
-    Ok(match to_value(result)? {
+    let recorded = to_value(result);
+    Ok(match recorded.map_err(|error| NodeError::from(error).context("it was performed, but its result cannot be recorded"))? {
         Value::String(text) => text,
         value => value.to_string(),
     })
@@ -225,12 +238,11 @@ fn text_of<R: Serialize>(result: &R) -> Result<String, NodeError> {
 
 impl fmt::Debug for Tool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let credentials: Vec<_> = self.credentials.keys().collect();
         f.debug_struct("Tool")
             .field("name", &self.name)
             .field("risk", &self.risk)
             .field("timeout", &self.timeout)
-            .field("credentials", &credentials)
+            .field("credentials", &self.credentials)
             .finish_non_exhaustive()
     }
 }

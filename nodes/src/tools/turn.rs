@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::history::result;
 use super::join::{Going, join};
-use super::kept::Kept;
+use super::kept::{AROUND_BYTES, Kept};
 use super::perform::{Recorded, Told};
 use super::tool::Risk;
 use super::{Ready, ToolsNode};
@@ -52,11 +52,25 @@ enum Ended {
     Answered(Result<Verdict, NodeError>),
 }
 
+impl Results {
+    /// About what they take as an update.
+    fn bytes(&self) -> u64 {
+        let messages = self.messages.iter().map(|message| message.content.len() + AROUND_BYTES);
+        let artifacts = self.artifacts.values().map(|text| text.len() + AROUND_BYTES);
+        messages.chain(artifacts).sum::<usize>() as u64
+    }
+}
+
 impl<'t> Turn<'t> {
     /// Answers the calls. What needs no approval is performed while people are asked. All questions are asked at once, and what they approve begins when all are
     /// answered: so the n-th use of a tool's name is the same call in every attempt.
     pub(super) async fn run(&self, calls: &[ToolCall]) -> Result<Results, NodeError> {
-        let mut stages: Vec<Stage<'t>> = calls.iter().enumerate().map(|(nth, call)| self.planned(nth, call)).collect();
+        let mut stages = Vec::new();
+        for call in calls {
+            let stage = self.planned(call, calls, &stages);
+            stages.push(stage);
+        }
+        self.doubt_refusals(calls, &mut stages);
         self.settle(calls, &mut stages).await?;
         self.settle(calls, &mut stages).await?;
         let mut results = Results { messages: Vec::new(), artifacts: BTreeMap::new() };
@@ -64,7 +78,8 @@ impl<'t> Turn<'t> {
             let Stage::Told(told) = stage else {
                 return Err(NodeError::new(format!("the call \"{}\" came to no end", call.id)).deterministic());
             };
-            let text = self.kept.fit(told.text, &mut results.artifacts);
+            let room = self.ctx.update_bytes_max().saturating_sub(results.bytes());
+            let text = self.kept.fit(told.text, room, &mut results.artifacts);
             if let Some(class) = told.failed {
                 self.ctx.note_failure(&NodeError::new(text.clone()).with_class(class));
             }
@@ -85,8 +100,7 @@ impl<'t> Turn<'t> {
                 }
                 Stage::Asks(run) => {
                     let question = self.question(call, run);
-                    let asks =
-                        async move { (nth, Ended::Answered(self.ctx.ask(&format!("approve {}", call.id), question).await)) };
+                    let asks = async move { (nth, Ended::Answered(self.ctx.ask(&question_key(call), question).await)) };
                     asked.push(Box::pin(asks));
                 }
             }
@@ -104,10 +118,10 @@ impl<'t> Turn<'t> {
         failure
     }
 
-    /// What becomes of a call before anything happens.
-    fn planned(&self, nth: usize, call: &ToolCall) -> Stage<'t> {
+    /// What becomes of a call before anything happens; `before` are those of the calls before it.
+    fn planned(&self, call: &ToolCall, calls: &[ToolCall], before: &[Stage<'t>]) -> Stage<'t> {
         let calls_max = self.node.calls_max;
-        if nth >= calls_max {
+        if before.len() >= calls_max {
             let text =
                 format!("Nothing was done: there are more than {calls_max} calls in one turn. Call again, with fewer at once.");
             return Stage::Told(Told::failed(Class::Deterministic, text));
@@ -115,9 +129,25 @@ impl<'t> Turn<'t> {
         match self.node.allowed(&call.name).and_then(|ready| Ok((ready, ready.arguments(call)?))) {
             Ok((ready, arguments)) => {
                 let run = Run { ready, arguments, edited: false };
-                if ready.tool.risk == Risk::Irreversible { Stage::Asks(run) } else { Stage::Runs(run) }
+                // What a person said, and what was begun, counts also if the tool has become another risk since.
+                let was_begun = || uses(&call.name, calls, before) < self.ctx.effects_known(&call.name);
+                let asks = self.ctx.is_answered(&question_key(call)) || (ready.tool.risk == Risk::Irreversible && !was_begun());
+                if asks { Stage::Asks(run) } else { Stage::Runs(run) }
             }
             Err(wrong) => Stage::Told(Told::failed(Class::Deterministic, wrong)),
+        }
+    }
+
+    /// A tool that was taken away or changed after it was called may have been at work before: then nobody says that nothing was done.
+    fn doubt_refusals(&self, calls: &[ToolCall], stages: &mut [Stage<'t>]) {
+        for (nth, call) in calls.iter().enumerate().filter(|(_, call)| self.ctx.effects_known(&call.name) > 0) {
+            if matches!(stages[nth], Stage::Told(_)) && self.ctx.effects_known(&call.name) > uses(&call.name, calls, stages) {
+                let text = format!(
+                    "There is no result: the tool \"{}\" was taken away or changed after this call was made, and may have performed it before.",
+                    call.name
+                );
+                stages[nth] = Stage::Told(Told::failed(Class::Deterministic, text));
+            }
         }
     }
 
@@ -136,6 +166,15 @@ impl<'t> Turn<'t> {
             .edit_within(schema);
         (self.node.approvals)(approval)
     }
+}
+
+/// How many of these calls a tool is to perform.
+fn uses(name: &str, calls: &[ToolCall], stages: &[Stage<'_>]) -> usize {
+    calls.iter().zip(stages).filter(|(call, stage)| call.name == name && !matches!(stage, Stage::Told(_))).count()
+}
+
+fn question_key(call: &ToolCall) -> String {
+    format!("approve {}", call.id)
 }
 
 impl<'t> Stage<'t> {
@@ -198,7 +237,10 @@ impl Ready {
     fn arguments(&self, call: &ToolCall) -> Result<Value, String> {
         let wrong = |wrong: String| format!("Nothing was done: the arguments of \"{}\" do not fit: {wrong}", call.name);
         // Some models send nothing where there is nothing to say.
-        let text = if call.arguments.trim().is_empty() { "{}" } else { &call.arguments };
+        let text = match call.arguments.trim() {
+            "" | "null" => "{}",
+            text => text,
+        };
         let arguments = serde_json::from_str(text).map_err(|error| wrong(format!("they are no JSON: {error}")))?;
         self.fits(&arguments).map_err(wrong)?;
         Ok(arguments)
