@@ -168,6 +168,9 @@ fn checked(reply: &ChatReply) -> Result<String, &'static str> {
     if reply.finish == Finish::ContentFilter {
         return Err("what its content filter left");
     }
+    if reply.refused {
+        return Err("a refusal");
+    }
     if text.is_empty() {
         return Err("no text");
     }
@@ -255,6 +258,8 @@ mod tests {
             assert!(checked(&ChatReply::new(content)).is_err(), "{content}");
         }
         assert!(checked(&ChatReply::new("half").finish(Finish::ContentFilter)).is_err());
+        let refusal = ChatReply { refused: true, ..ChatReply::new("I cannot help with that.") };
+        assert_eq!(checked(&refusal), Err("a refusal"));
         assert_eq!(checked(&ChatReply::new(" A table for 6. ")).unwrap(), "A table for 6.");
         assert_eq!(checked(&ChatReply::new("A table for").finish(Finish::Length)).unwrap(), "A table for […]");
         let cut = task.fitted("A table for 6. ".repeat(20));
