@@ -17,6 +17,9 @@ const TOOL_FRAMING_TOKENS: usize = 8;
 /// Tokens that every answer is primed with.
 const PRIMING_TOKENS: usize = 3;
 
+/// Texts that are longer are counted in parts: the pattern that splits text gives up on a run of a million spaces or capital letters.
+const PART_BYTES: usize = 100_000;
+
 /// Counts tokens, so that what is sent can be kept under a budget.
 ///
 /// ```
@@ -179,8 +182,22 @@ impl Tiktoken {
 
 impl TokenCounter for Tiktoken {
     fn count(&self, text: &str) -> usize {
-        self.encoder().count_ordinary(text)
+        let (mut rest, mut tokens) = (text, 0);
+        while rest.len() > PART_BYTES {
+            let (part, behind) = rest.split_at(part_end(rest));
+            tokens += self.encoder().count_ordinary(part);
+            rest = behind;
+        }
+        tokens + self.encoder().count_ordinary(rest)
     }
+}
+
+/// Where a part of a long text ends: before a space between two letters, where no token stands over it, or at the size itself if there is no such place near.
+fn part_end(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let is_between =
+        |at: &usize| bytes[*at] == b' ' && bytes[at - 1].is_ascii_alphabetic() && bytes[at + 1].is_ascii_alphabetic();
+    (PART_BYTES / 2..PART_BYTES).rev().find(is_between).unwrap_or_else(|| boundary_below(text, PART_BYTES))
 }
 
 impl Debug for Tiktoken {
@@ -235,6 +252,23 @@ mod tests {
                 assert_eq!(part.len() == text.len(), tokens <= tokens_max, "{tokens_max} of {text:.40}");
                 assert!(tokens_max < 2 || counter.count(part) + 3 >= tokens_max.min(tokens), "{tokens_max} of {text:.40}");
             }
+        }
+    }
+
+    /// A web page can have any of these, and a count that panics would end the thread for good.
+    #[test]
+    fn texts_of_any_kind_and_length_are_counted() {
+        for (text, counter) in [(" ", Tiktoken::o200k()), ("\t", Tiktoken::cl100k())] {
+            assert!(counter.count(&(text.repeat(1_100_000) + "x")) > 0, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_long_text_count_as_the_whole() {
+        let text = "The agent's log, 12 entries:\n  saved (twice).  ".repeat(9_000);
+        for counter in [Tiktoken::o200k(), Tiktoken::cl100k()] {
+            assert!(text.len() > 4 * PART_BYTES);
+            assert_eq!(counter.count(&text), counter.encoder().count_ordinary(&text));
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ferrata::state::{Message, Role};
 
-use super::holds_summary;
+use super::{holds_summary, task_of};
 use crate::pinned::is_pinned;
 
 /// Sizes in tokens, all of them with the frames of messages.
@@ -43,9 +43,9 @@ pub(super) struct TooLarge {
 
 /// Decides for a list that is over the budget; `counts` has the tokens of each message.
 pub(super) fn plan(messages: &[Message], counts: &[usize], limits: Limits) -> Result<Plan, TooLarge> {
-    let is_user = |message: &Message| message.role == Role::User && !holds_summary(message);
+    let is_user = |message: &Message| message.role == Role::User && !holds_summary(message) && !message.content.trim().is_empty();
     let summary = messages.iter().position(holds_summary);
-    let task = messages.iter().position(is_user);
+    let task = task_of(messages);
     let last_user = messages.iter().rposition(is_user).filter(|at| Some(*at) != task);
     let is_fixed = |at: &usize| {
         Some(*at) == task || is_pinned(&messages[*at]) || messages[*at].role == Role::System && !holds_summary(&messages[*at])
