@@ -17,6 +17,9 @@ impl RollingSummary {
     /// Tokens are counted with the o200k vocabulary, each message once. Each model call is a repeatable effect by the name `summary`, so that the log says how many
     /// there were; a summary that fails changes nothing. In a field under the rule `messages`, what other nodes add in the same step stays.
     ///
+    /// A run ends with the error of a summary that fails. Where the conversation should go on without it, say `.fallback(|_: &Chat, _| Chat::update())`: a
+    /// [`ContextPlan`](crate::ContextPlan) leaves out what does not fit then, and the next turn tries again.
+    ///
     /// ```
     /// use ferrata::state::Message;
     /// use ferrata::store::MemoryStore;

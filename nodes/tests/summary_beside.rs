@@ -1,6 +1,6 @@
-//! A summary beside other nodes: what they write at the same time is not its to lose.
+//! A summary among other nodes: what they write at the same time is not its to lose, and they can go on without it.
 //!
-//! How this could break: the folded list takes the place of a list that another node has added to meanwhile, or two nodes that write it cannot both be right.
+//! How this could break: a summariser that fails ends the conversation, or is asked again and again in one turn; the folded list takes the place of a list that another node has added to meanwhile, or two nodes that write it cannot both be right.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by it")]
 
@@ -8,11 +8,13 @@ mod support {
     pub(crate) mod conversation;
 }
 
+use std::sync::Arc;
+
 use ferrata::log::Record;
 use ferrata::state::{Message, Op, Role, ToolCall};
 use ferrata::store::MemoryStore;
 use ferrata::{END, Graph, Runner, START, State};
-use ferrata_nodes::{ChatNode, ChatReply, RollingSummary, SUMMARY_ID, Scripted};
+use ferrata_nodes::{ChatNode, ChatReply, ContextPlan, RollingSummary, SUMMARY_ID, Scripted, Tiktoken, TokenCounter};
 use serde::{Deserialize, Serialize};
 use support::conversation::filler;
 
@@ -90,4 +92,28 @@ async fn a_fold_is_recorded_as_what_it_changes() {
     let put =
         last.unwrap().changes.iter().filter_map(|change| if let Op::Put(items) = &change.op { Some(items.len()) } else { None });
     assert_eq!(put.sum::<usize>(), 1, "{:?}", last.unwrap().changes);
+}
+
+/// F30: it never answers with a summary. The turns go on, each of them asks once, and the log says so.
+#[tokio::test]
+async fn a_conversation_goes_on_without_a_summary() {
+    let refusing =
+        Arc::new(Scripted::answering(|_| Ok(ChatReply { refused: true, ..ChatReply::new("I cannot help with that.") })));
+    let summary = RollingSummary::new().budget(500).over(Chat::MESSAGES, Arc::clone(&refusing));
+    let model = Arc::new(Scripted::answering(|_| Ok(ChatReply::new("At nine."))));
+    let chat = ChatNode::new(Arc::clone(&model)).context(ContextPlan::new(600)).over(Chat::MESSAGES);
+    let graph = Graph::<Chat>::new("chat").node("summary", summary.fallback(|_: &Chat, _| Chat::update())).node("chat", chat);
+    let graph = graph.edge(START, "summary").edge("summary", "chat").edge("chat", END).build().unwrap();
+    let runner = Runner::new(graph, MemoryStore::new());
+    let thread = runner.thread("t");
+    let _ = thread.run(Chat::update().messages(said())).await.unwrap();
+    for turn in 0..5 {
+        let state = thread.run(Chat::update().message(Message::user(format!("Turn {turn}?")))).await.unwrap().done().unwrap();
+        assert_eq!(state.messages.len(), 40 + 1 + 2 * (turn + 1), "nothing is lost and nothing of the refusal kept");
+    }
+    assert_eq!(refusing.requests().len(), 6);
+    assert!(model.requests().iter().all(|request| Tiktoken::default().count_request(request) <= 600));
+    let log = thread.log().await.unwrap();
+    let told = log.iter().filter(|entry| format!("{:?}", entry.record).contains("a refusal instead of a summary")).count();
+    assert!(told >= 6, "{told}");
 }
