@@ -61,6 +61,8 @@ fn message() -> impl Strategy<Value = Message> {
                 let content = format!("{SUMMARY_MARKER}\n{}", message.content);
                 Message { content, ..message }.with_id(SUMMARY_ID)
             }
+            // An id that calls and results may have, too.
+            4 | 5 => message.with_id(SUMMARY_ID),
             odd => message.with_id(format!("m{odd}")),
         }
     })
@@ -141,7 +143,8 @@ fn all_of_it(plan: &Plan, messages: &[Message], request: &ChatRequest) -> usize 
 
 /// Every message is shown, left out, or fit for no request, and the context says which.
 fn check_numbers(plan: &Plan, messages: &[Message], context: &Assembled) -> Result<(), String> {
-    let is_said = |message: &&Message| message.role != Role::System && message.id != SUMMARY_ID;
+    let is_summary = |message: &Message| message.id == SUMMARY_ID && message.role != Role::Tool && message.tool_calls.is_empty();
+    let is_said = |message: &&Message| message.role != Role::System && !is_summary(message);
     let unfit = context.unfit.iter().map(|&at| &messages[at]).filter(is_said).count();
     let should = messages.iter().filter(is_said).count() - unfit - context.left_out
         + context.unanswered.len()

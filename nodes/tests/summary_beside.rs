@@ -14,7 +14,7 @@ use ferrata::log::Record;
 use ferrata::state::{Message, Op, Role, ToolCall};
 use ferrata::store::MemoryStore;
 use ferrata::{END, Graph, Runner, START, State};
-use ferrata_nodes::{ChatNode, ChatReply, ContextPlan, RollingSummary, SUMMARY_ID, Scripted, Tiktoken, TokenCounter};
+use ferrata_nodes::{ChatNode, ChatReply, ContextPlan, Originals, RollingSummary, SUMMARY_ID, Scripted, Tiktoken, TokenCounter};
 use serde::{Deserialize, Serialize};
 use support::conversation::filler;
 
@@ -116,4 +116,32 @@ async fn a_conversation_goes_on_without_a_summary() {
     let log = thread.log().await.unwrap();
     let told = log.iter().filter(|entry| format!("{:?}", entry.record).contains("a refusal instead of a summary")).count();
     assert!(told >= 6, "{told}");
+}
+
+/// Each message is there once, whatever records it stands in, and each line of the history has its own.
+#[tokio::test]
+async fn originals_of_every_line_are_found_once() {
+    let summary = RollingSummary::new().budget(300).over(Chat::MESSAGES, brief());
+    let mut round = 0;
+    let model = Scripted::answering(move |_| {
+        round += 1;
+        Ok(ChatReply::new(format!("Answer {round}. {}", filler(16))))
+    });
+    let chat = ChatNode::new(model).context(ContextPlan::new(600)).over(Chat::MESSAGES);
+    let graph = Graph::<Chat>::new("chat").node("summary", summary).node("chat", chat).edge(START, "summary");
+    let runner = Runner::new(graph.edge("summary", "chat").edge("chat", END).build().unwrap(), MemoryStore::new());
+    let thread = runner.thread("t");
+    for turn in 0..10 {
+        let _ = thread.run(Chat::update().message(Message::user(format!("Line 0, turn {turn}?")))).await.unwrap();
+    }
+    let mut turns = thread.history().await.unwrap();
+    turns.retain(|checkpoint| checkpoint.next.is_empty());
+    turns.sort_by_key(|checkpoint| checkpoint.position);
+    let fork = thread.clone().at(turns[4].position);
+    let _ = fork.run(Chat::update().message(Message::user("Line 1, turn 5?"))).await.unwrap();
+    let originals = Originals::in_log(&thread.log().await.unwrap(), "messages");
+    let texts: Vec<&str> = originals.messages().iter().map(|message| message.content.as_str()).collect();
+    let count = |wanted: &str| texts.iter().filter(|text| text.starts_with(wanted)).count();
+    assert_eq!((count("Line 0"), count("Line 1"), count("Answer"), texts.len()), (10, 1, 11, 22), "{texts:#?}");
+    assert!(originals.messages().iter().all(|message| originals.get(&message.id) == Some(message)));
 }

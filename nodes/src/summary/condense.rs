@@ -42,6 +42,11 @@ impl Task<'_> {
         F: FnMut(ChatRequest) -> Fut,
         Fut: Future<Output = Result<ChatReply, E>>,
     {
+        if self.tokens_max == 0 {
+            // No answer could be kept, so that none is paid for.
+            let what = "the share of the summary is nothing, and it has at least".to_owned();
+            return Err(SummaryError::CannotFit { what, tokens: 1, over: 1, budget: 0 });
+        }
         // A summary made under another setting can be too long to stand beside a piece; then it is condensed like any other text.
         let (mut summary, mut texts) = (before, texts.to_vec());
         if self.counter.count(&summary) > self.tokens_max {

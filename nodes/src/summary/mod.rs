@@ -233,7 +233,11 @@ impl RollingSummary {
             Err(_) if fits => return Ok(self.nothing_gained(total)),
             Err(large) => {
                 let (tokens, over) = (large.tokens, large.tokens - large.room);
-                return Err(SummaryError::CannotFit { what: large.what, tokens, over, budget: self.budget });
+                let what = match self.around {
+                    0 => large.what,
+                    around => format!("beside {around} tokens around the messages, {}", large.what),
+                };
+                return Err(SummaryError::CannotFit { what, tokens, over, budget: self.budget });
             }
         };
         let before = plan.summary.map_or("", |at| without_marker(&messages[at].content)).to_owned();
