@@ -44,6 +44,9 @@ async fn the_task_stays_behind_what_is_pinned_and_what_says_nothing() {
         assert!(context.request.messages.contains(&task), "{:#?}", context.request.messages);
         check_valid(&context.request).unwrap();
     }
+    // Pinned last, it is there once.
+    let (after, _) = folded(&[vec![task.clone()], small_talk(60), vec![fact.clone()]].concat()).await;
+    assert_eq!(after.iter().filter(|message| **message == fact).count(), 1, "{after:#?}");
     // With nothing else, what is pinned is the task.
     let (after, _) = folded(&[vec![fact.clone()], small_talk(60).split_off(1)].concat()).await;
     assert_eq!(after[0], fact);
