@@ -13,8 +13,8 @@ mod support {
 
 use ferrata::state::{Message, Role, ToolCall};
 use ferrata_nodes::{
-    Assembled, ChatModel, ChatReply, ChatRequest, ContextError, ContextPlan, Layer, ModelError, PINNED_ID, Recent,
-    RollingSummary, SUMMARY_ID, SUMMARY_MARKER, Scripted, SummaryError, Tiktoken, TokenCounter, ToolSpec, is_pinned,
+    Assembled, ChatModel, ChatReply, ChatRequest, ContextError, ContextPlan, Layer, PINNED_ID, Recent, RollingSummary,
+    SUMMARY_ID, SUMMARY_MARKER, Scripted, SummaryError, Tiktoken, TokenCounter, ToolSpec, is_pinned,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
