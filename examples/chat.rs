@@ -29,7 +29,7 @@ use std::sync::Arc;
 use ferrata::log::Source;
 use ferrata::state::{Message, Role};
 use ferrata::store::RedbStore;
-use ferrata::{Checkpoint, END, Graph, Outcome, Position, Retry, Runner, START, State, Thread};
+use ferrata::{Checkpoint, END, Failure, Graph, Outcome, Position, Retry, Runner, START, State, Thread};
 use ferrata_nodes::{
     ChatFuture, ChatModel, ChatNode, ChatReply, ChatRequest, ContextPlan, Extractive, OpenAi, Originals, Purpose, RollingSummary,
     SUMMARY_ID, pinned,
@@ -91,6 +91,11 @@ impl Options {
 /// The summary has three quarters of the budget: the rest is for instructions and what a summary cannot shorten.
 fn graph(model: &Arc<dyn ChatModel>, budget: usize) -> Result<Graph<Chat>, ferrata::BuildError> {
     let summary = RollingSummary::new().budget(budget / 4 * 3).over(Chat::MESSAGES, Arc::clone(model)).retry(Retry::transient(3));
+    // A chat goes on without it: what does not fit is left out of the request, and the next turn tries again.
+    let summary = summary.fallback(|_: &Chat, failure: &Failure| {
+        eprintln!("Nothing was summed up: {}", failure.message);
+        Chat::update()
+    });
     let chat = ChatNode::new(Arc::clone(model)).instructions(INSTRUCTIONS).context(ContextPlan::new(budget));
     let chat = chat.over(Chat::MESSAGES).retry(Retry::transient(3));
     Graph::new("chat")
@@ -131,6 +136,7 @@ async fn run() -> Result<(), Box<dyn Error>> {
             "/quit" => break,
             "/history" => history(&thread()).await?,
             "/fork" => from = fork(&thread(), rest).await?.or(from),
+            "/pin" if rest.trim().is_empty() => println!("What is to be kept? /pin TEXT"),
             "/pin" => say(&thread(), &mut from, pinned(Message::user(rest))).await,
             "/recall" => recall(&thread(), rest).await?,
             _ if command.starts_with('/') => println!("There are /history, /fork N, /pin TEXT, /recall WORDS and /quit."),
@@ -156,13 +162,13 @@ async fn go_on(thread: &Thread<Chat>) -> Result<(), ferrata::Error> {
     Ok(())
 }
 
-/// One turn. When it fails, it is told why, and the chat goes on.
+/// One turn. When it fails, it is told why, and the chat goes on: what was said is kept, and the next message takes the place of the work that failed.
 async fn say(thread: &Thread<Chat>, from: &mut Option<Position>, message: Message) {
     let thread = match from.take() {
         Some(position) => thread.clone().at(position),
         None => thread.clone(),
     };
-    show(thread.run(Chat::update().message(message)).await);
+    show(thread.supersede().run(Chat::update().message(message)).await);
 }
 
 fn show(outcome: Result<Outcome<Chat>, ferrata::Error>) {
@@ -185,7 +191,8 @@ async fn turns(thread: &Thread<Chat>) -> Result<Vec<Checkpoint<Chat>>, ferrata::
 
 async fn history(thread: &Thread<Chat>) -> Result<(), Box<dyn Error>> {
     for (number, turn) in turns(thread).await?.iter().enumerate() {
-        let said = turn.values.messages.iter().rfind(|message| message.role == Role::User).map_or("", |message| &message.content);
+        let is_said = |message: &&Message| message.role == Role::User && message.id != SUMMARY_ID;
+        let said = turn.values.messages.iter().rfind(is_said).map_or("", |message| &message.content);
         let summed_up = if turn.values.messages.iter().any(|message| message.id == SUMMARY_ID) { ", summed up" } else { "" };
         let said: String = said.chars().take(60).collect();
         println!("{:>4}  line {}, {} messages{summed_up}: {said}", number + 1, turn.branch.0, turn.values.messages.len());

@@ -1,7 +1,7 @@
 //! The chat in the terminal is killed and goes on, stays under its budget, forgets nothing, and goes back in time.
 //!
 //! How it could break: an answer that was shown is gone after a kill; a turn that was cut off is lost or done twice; a long conversation fails at the budget; a
-//! fork removes what was there; a fact that was pinned is summed up.
+//! fork removes what was there; a fact that was pinned is summed up; a turn that failed makes all others fail.
 
 mod support {
     pub(crate) mod common;
@@ -95,4 +95,21 @@ fn a_fork_goes_on_from_there_and_removes_nothing() {
     assert!(said.contains("There are /history") && said.contains("< I see 3 of"), "{said}");
     let recalled = says(&dir, &["/recall three"]);
     assert!(recalled.contains("User: three"), "{recalled}");
+}
+
+#[test]
+fn a_turn_that_fails_does_not_end_the_chat() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let long = "word ".repeat(2_000);
+    let said = says(&dir, &["/pin", "/history", &long, "hello", "/quit"]);
+    assert!(said.starts_with("A new conversation.\nWhat is to be kept?"), "{said}");
+    assert_eq!(said.matches("That failed").count(), 2, "{said}");
+    assert_eq!(said.matches("the largest part is the first task").count(), 2, "not for the work that failed before: {said}");
+    // As the error says: with a larger budget it goes on, and nothing is lost.
+    let mut larger = command(&dir);
+    let mut process = Process::start_with_keyboard(larger.args(["--budget", "8000"]));
+    process.enter("and now?");
+    let said = text(&process.output());
+    assert!(said.contains("< I see 2 of your messages. The last one was: hello"), "{said}");
+    assert!(said.contains("< I see 3 of your messages. The last one was: and now?"), "{said}");
 }

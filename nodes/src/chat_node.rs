@@ -8,6 +8,7 @@ use ferrata::{Context, IntoNode, Node, NodeError, State, View};
 use crate::call::{call, call_streamed};
 use crate::context::ContextPlan;
 use crate::model::{ChatModel, ChatRequest, ToolSpec};
+use crate::rewritten::rewritten;
 use crate::tools::settled;
 
 /// A node that sends a conversation to a model and adds the answer to it.
@@ -123,7 +124,7 @@ impl ChatNode {
                 };
                 let reply = reply.into_message();
                 Ok(match settled {
-                    Some(before) => Update::new().overwrite(field.name(), &[before, vec![reply]].concat()),
+                    Some(before) => rewritten(field.name(), field.get(&state), &[before, vec![reply]].concat()),
                     None => Update::new().put(field.name(), &[reply]),
                 })
             }

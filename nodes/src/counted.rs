@@ -13,7 +13,8 @@ use crate::tokens::{Tiktoken, TokenCounter};
 /// How many messages a cache knows at least.
 const KNOWN_MIN: usize = 32_768;
 
-/// A counter that counts each message once. Clones share what they know.
+/// A counter that counts each message once. Clones share what they know. A request is counted as the sum of its messages and of what is around them, whatever
+/// the counter says of whole requests.
 ///
 /// A message is known by its id and a hash of all that counts, so one that was changed under its id is counted again. At most 65,536 counts are kept, of the
 /// messages that were asked for last.

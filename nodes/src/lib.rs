@@ -72,6 +72,7 @@ mod pinned;
 mod prices;
 mod recall;
 mod recorded;
+mod rewritten;
 mod router;
 mod scripted;
 mod summary;

@@ -117,7 +117,8 @@ impl Originals {
         self.by_id.get(id).map(|&at| &self.messages[at])
     }
 
-    /// The messages that share words with the query, by BM25, the best first. Where words are not spaced, as in Chinese, pairs of characters stand for them.
+    /// The messages that share words with the query, by BM25, the best first. Where words are not spaced, as in Chinese, pairs of characters stand for them. A
+    /// query without either, such as one sign, finds the messages that have it as it is written; an empty one finds nothing.
     ///
     /// ```
     /// use ferrata::state::Message;
@@ -126,10 +127,15 @@ impl Originals {
     /// let found = originals.search("检查点", 5);
     /// assert_eq!((found.len(), found[0].message), (1, &said[0]));
     /// assert!(originals.search("snow", 5).is_empty());
+    /// assert_eq!(originals.search("批", 5)[0].message, &said[1]);
     /// ```
     pub fn search(&self, query: &str, limit: usize) -> Vec<Found<'_>> {
-        if self.messages.is_empty() {
+        let query = query.trim();
+        if self.messages.is_empty() || query.is_empty() {
             return Vec::new();
+        }
+        if Words.tokenize(query).is_empty() {
+            return self.with_text(query, limit);
         }
         let engine = self.engine.get_or_init(|| {
             let texts: Vec<String> = self.messages.iter().map(text_of).collect();
@@ -145,7 +151,16 @@ impl Originals {
         found
     }
 
-    /// The messages nearest in meaning to the query, as somebody else measures it, the best first.
+    /// The messages with that text in them, those that have it most often first.
+    fn with_text(&self, text: &str, limit: usize) -> Vec<Found<'_>> {
+        let score = |message: &Message| text_of(message).matches(text).count() as f32;
+        let found = self.messages.iter().map(|message| Found { message, score: score(message) });
+        let mut found: Vec<_> = found.filter(|found| found.score > 0.0).collect();
+        best(&mut found, limit);
+        found
+    }
+
+    /// The messages nearest in meaning to the query, as somebody else measures it, the best first. One with a score that is no number is not found.
     ///
     /// # Errors
     ///
@@ -158,7 +173,8 @@ impl Originals {
             let what = format!("{} scores for {} texts", scores.len(), texts.len());
             return Err(ModelError::new(ModelErrorClass::Protocol, what));
         }
-        let mut found: Vec<_> = self.messages.iter().zip(scores).map(|(message, score)| Found { message, score }).collect();
+        let scored = self.messages.iter().zip(scores).filter(|(_, score)| !score.is_nan());
+        let mut found: Vec<_> = scored.map(|(message, score)| Found { message, score }).collect();
         best(&mut found, limit);
         Ok(found)
     }

@@ -2,19 +2,23 @@
 
 use std::sync::Arc;
 
-use ferrata::state::{FieldRef, Message, Update};
-use ferrata::{Context, IntoNode, Node, State, View};
+use ferrata::state::{FieldRef, Message, Rule, Update};
+use ferrata::{Context, IntoNode, Node, StaticState, View};
 
 use crate::call::{calls, summary_error};
 use crate::counted::TokenCache;
 use crate::model::ChatModel;
+use crate::rewritten::rewritten;
 use crate::summary::RollingSummary;
 
 impl RollingSummary {
     /// A node that keeps that field of the state under the budget. A conversation that fits costs no call and no change.
     ///
     /// Tokens are counted with the o200k vocabulary, each message once. Each model call is a repeatable effect by the name `summary`, so that the log says how many
-    /// there were; a summary that fails changes nothing.
+    /// there were; a summary that fails changes nothing. In a field under the rule `messages`, what other nodes add in the same step stays.
+    ///
+    /// A run ends with the error of a summary that fails. Where the conversation should go on without it, say `.fallback(|_: &Chat, _| Chat::update())`: a
+    /// [`ContextPlan`](crate::ContextPlan) leaves out what does not fit then, and the next turn tries again.
     ///
     /// ```
     /// use ferrata::state::Message;
@@ -38,14 +42,16 @@ impl RollingSummary {
     /// assert_eq!(state.messages[0].content, "Remark 0: the log of thread 0 is kept in order."); // the first task stays
     /// # Ok(()) }
     /// ```
-    pub fn over<S: State>(self, field: FieldRef<S, Vec<Message>>, model: impl ChatModel + 'static) -> Node<S> {
+    pub fn over<S: StaticState>(self, field: FieldRef<S, Vec<Message>>, model: impl ChatModel + 'static) -> Node<S> {
         let model: Arc<dyn ChatModel> = Arc::new(model);
         let counter = TokenCache::default();
+        let by_id = S::schema().field(field.name()).is_some_and(|field| field.rule == Rule::Messages);
         let node = move |state: View<S>, ctx: Context| {
             let (summary, model, counter) = (self.clone(), Arc::clone(&model), counter.clone());
             async move {
                 let folded = summary.fold(field.get(&state), &counter, calls("summary", &ctx, &model)).await;
                 Ok(match folded.map_err(summary_error)? {
+                    Some(messages) if by_id => rewritten(field.name(), field.get(&state), &messages),
                     Some(messages) => Update::new().overwrite(field.name(), &messages),
                     None => Update::new(),
                 })

@@ -17,8 +17,8 @@ const TOOL_FRAMING_TOKENS: usize = 8;
 /// Tokens that every answer is primed with.
 const PRIMING_TOKENS: usize = 3;
 
-/// How many characters of white space in a row are encoded at once. The encoder panics at about a million.
-const WHITE_MAX: usize = 100_000;
+/// Texts that are longer are counted in parts: the pattern that splits text gives up on a run of a million spaces or capital letters.
+const PART_BYTES: usize = 100_000;
 
 /// Counts tokens, so that what is sent can be kept under a budget.
 ///
@@ -182,30 +182,22 @@ impl Tiktoken {
 
 impl TokenCounter for Tiktoken {
     fn count(&self, text: &str) -> usize {
-        parts(text).map(|part| self.encoder().count_ordinary(part)).sum()
-    }
-}
-
-/// The text in parts that have no longer run of white space than the encoder can take: mostly one.
-fn parts(text: &str) -> impl Iterator<Item = &str> {
-    let mut rest = text;
-    std::iter::from_fn(move || {
-        let (part, after) = rest.split_at(if rest.len() > WHITE_MAX { end_of_part(rest) } else { rest.len() });
-        rest = after;
-        (!part.is_empty()).then_some(part)
-    })
-}
-
-/// Where the first run of white space is long enough.
-fn end_of_part(text: &str) -> usize {
-    let mut run = 0;
-    for (at, letter) in text.char_indices() {
-        run = if letter.is_whitespace() { run + 1 } else { 0 };
-        if run > WHITE_MAX {
-            return at;
+        let (mut rest, mut tokens) = (text, 0);
+        while rest.len() > PART_BYTES {
+            let (part, behind) = rest.split_at(part_end(rest));
+            tokens += self.encoder().count_ordinary(part);
+            rest = behind;
         }
+        tokens + self.encoder().count_ordinary(rest)
     }
-    text.len()
+}
+
+/// Where a part of a long text ends: before a space between two letters, where no token stands over it, or at the size itself if there is no such place near.
+fn part_end(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let is_between =
+        |at: &usize| bytes[*at] == b' ' && bytes[at - 1].is_ascii_alphabetic() && bytes[at + 1].is_ascii_alphabetic();
+    (PART_BYTES / 2..PART_BYTES).rev().find(is_between).unwrap_or_else(|| boundary_below(text, PART_BYTES))
 }
 
 impl Debug for Tiktoken {
@@ -260,6 +252,23 @@ mod tests {
                 assert_eq!(part.len() == text.len(), tokens <= tokens_max, "{tokens_max} of {text:.40}");
                 assert!(tokens_max < 2 || counter.count(part) + 3 >= tokens_max.min(tokens), "{tokens_max} of {text:.40}");
             }
+        }
+    }
+
+    /// A web page can have any of these, and a count that panics would end the thread for good.
+    #[test]
+    fn texts_of_any_kind_and_length_are_counted() {
+        for (text, counter) in [(" ", Tiktoken::o200k()), ("\t", Tiktoken::cl100k())] {
+            assert!(counter.count(&(text.repeat(1_100_000) + "x")) > 0, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_long_text_count_as_the_whole() {
+        let text = "The agent's log, 12 entries:\n  saved (twice).  ".repeat(9_000);
+        for counter in [Tiktoken::o200k(), Tiktoken::cl100k()] {
+            assert!(text.len() > 4 * PART_BYTES);
+            assert_eq!(counter.count(&text), counter.encoder().count_ordinary(&text));
         }
     }
 

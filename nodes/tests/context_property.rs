@@ -13,8 +13,8 @@ mod support {
 
 use ferrata::state::{Message, Role, ToolCall};
 use ferrata_nodes::{
-    Assembled, ChatRequest, ContextError, ContextPlan, Layer, PINNED_ID, Recent, SUMMARY_ID, SUMMARY_MARKER, Tiktoken,
-    TokenCounter, ToolSpec,
+    Assembled, ChatModel, ChatReply, ChatRequest, ContextError, ContextPlan, Layer, PINNED_ID, Recent, RollingSummary,
+    SUMMARY_ID, SUMMARY_MARKER, Scripted, SummaryError, Tiktoken, TokenCounter, ToolSpec, is_pinned,
 };
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -61,6 +61,8 @@ fn message() -> impl Strategy<Value = Message> {
                 let content = format!("{SUMMARY_MARKER}\n{}", message.content);
                 Message { content, ..message }.with_id(SUMMARY_ID)
             }
+            // An id that calls and results may have, too.
+            4 | 5 => message.with_id(SUMMARY_ID),
             odd => message.with_id(format!("m{odd}")),
         }
     })
@@ -141,7 +143,8 @@ fn all_of_it(plan: &Plan, messages: &[Message], request: &ChatRequest) -> usize 
 
 /// Every message is shown, left out, or fit for no request, and the context says which.
 fn check_numbers(plan: &Plan, messages: &[Message], context: &Assembled) -> Result<(), String> {
-    let is_said = |message: &&Message| message.role != Role::System && message.id != SUMMARY_ID;
+    let is_summary = |message: &Message| message.id == SUMMARY_ID && message.role != Role::Tool && message.tool_calls.is_empty();
+    let is_said = |message: &&Message| message.role != Role::System && !is_summary(message);
     let unfit = context.unfit.iter().map(|&at| &messages[at]).filter(is_said).count();
     let should = messages.iter().filter(is_said).count() - unfit - context.left_out
         + context.unanswered.len()
@@ -202,4 +205,85 @@ fn any_conversation_fits_or_is_refused() {
     let sent = count.get();
     assert!(sent > cases / 4, "{sent} of {cases} were sent: the cases are too hard to say anything");
     println!("{sent} of {cases} were sent, the others refused");
+}
+
+fn settings() -> impl Strategy<Value = (RollingSummary, usize, usize)> {
+    let percent = || 0..=100_usize;
+    (40..2_000_usize, percent(), percent(), percent(), prop_oneof![3 => Just(0), 1 => 0..300_usize], 100..800_usize).prop_map(
+        |(budget, trigger, target, summary, around, chunk)| {
+            let settings = RollingSummary::new().budget(budget).trigger_percent(trigger).target_percent(target);
+            (settings.summary_percent(summary).around(around).chunk(chunk), budget, around)
+        },
+    )
+}
+
+/// What holds for every list that comes out of folding.
+fn check_folded(before: &[Message], after: &[Message], room: usize) -> Result<(), String> {
+    let tokens: usize = after.iter().map(|message| Tiktoken::default().count_message(message)).sum();
+    if tokens > room {
+        return Err(format!("{tokens} tokens, and {room} are allowed"));
+    }
+    let is_summary = |message: &&Message| message.id == SUMMARY_ID && message.role != Role::Tool && message.tool_calls.is_empty();
+    let summaries: Vec<&Message> = after.iter().filter(is_summary).collect();
+    if summaries.len() != 1 || summaries[0].content.len() <= SUMMARY_MARKER.len() + 1 {
+        return Err(format!("{} summaries, or an empty one", summaries.len()));
+    }
+    let is_kept = |message: &&Message| !is_summary(message) && (message.role == Role::System || is_pinned(message));
+    if !before.iter().filter(is_kept).eq(after.iter().filter(is_kept)) {
+        return Err("system messages and pinned ones are others, or in another order".to_owned());
+    }
+    let is_user = |message: &&Message| {
+        message.role == Role::User && !is_summary(message) && !is_pinned(message) && !message.content.trim().is_empty()
+    };
+    if before.iter().find(is_user) != after.iter().find(is_user) {
+        return Err("the task is another".to_owned());
+    }
+    let is_free = |message: &&Message| !is_summary(message) && !is_kept(message);
+    let mut rest = before.iter().filter(is_free);
+    if let Some(message) = after.iter().filter(is_free).find(|message| !rest.any(|old| old == *message)) {
+        return Err(format!("changed, or out of order: {message:?}"));
+    }
+    let mut open: Vec<&str> = Vec::new();
+    for message in after.iter().filter(is_free) {
+        if message.role == Role::Tool {
+            let id = message.tool_call_id.as_deref().unwrap_or_default();
+            let call = open.iter().rposition(|call| *call == id).ok_or(format!("a result of {id} without its call"))?;
+            open.remove(call);
+        }
+        open.extend(message.tool_calls.iter().map(|call| call.id.as_str()));
+    }
+    Ok(())
+}
+
+#[test]
+fn any_conversation_is_folded_or_refused() {
+    let cases = std::env::var("PROPTEST_CASES").map_or(120, |cases| cases.parse().unwrap());
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, max_shrink_iters: 2_000, ..Config::default() });
+    let count = std::cell::Cell::new(0_u32);
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let result = runner.run(&(settings(), conversation(), text()), |((settings, budget, around), messages, said)| {
+        let said = if said.trim().is_empty() { "They looked for a table.".to_owned() } else { said };
+        let model = Scripted::answering(move |_| Ok(ChatReply::new(said.clone())));
+        let call = |request: ChatRequest| {
+            let model = &model;
+            async move { model.chat(&request).await }
+        };
+        let folded = runtime.block_on(settings.fold(&messages, &Tiktoken::default(), call));
+        let total: usize = messages.iter().map(|message| Tiktoken::default().count_message(message)).sum();
+        match folded {
+            Ok(Some(after)) => {
+                count.set(count.get() + 1);
+                check_folded(&messages, &after, budget - around).map_err(TestCaseError::fail)?;
+            }
+            Ok(None) if total + around > budget => return Err(TestCaseError::fail("it is over the budget")),
+            Err(SummaryError::CannotFit { .. }) if !model.requests().is_empty() => {
+                return Err(TestCaseError::fail("a call was paid for nothing"));
+            }
+            Ok(None) | Err(SummaryError::CannotFit { .. } | SummaryError::NoSummary { .. }) => {}
+            Err(other) => return Err(TestCaseError::fail(other.to_string())),
+        }
+        Ok(())
+    });
+    result.unwrap_or_else(|failure| panic!("{failure}"));
+    assert!(count.get() > cases / 10, "{} of {cases} were folded: the cases are too hard to say anything", count.get());
 }

@@ -250,6 +250,14 @@ async fn what_cannot_fit_is_said_before_any_call() {
         assert!(model.requests().is_empty());
         error
     };
+    for nothing in [RollingSummary::new().budget(1_000).summary_percent(0), RollingSummary::new().budget(300).summary_percent(0)]
+    {
+        let model = brief();
+        let error = fold(&nothing, &booking(1_000), &model).await.unwrap_err();
+        assert!(matches!(error, SummaryError::CannotFit { .. }) && model.requests().is_empty(), "{error}");
+    }
+    let tools = fold(&RollingSummary::new().budget(1_000).around(950), &booking(40), &brief()).await.unwrap_err();
+    assert!(tools.to_string().starts_with("beside 950 tokens around the messages, the summary"), "{tools}");
     let prompt = Message::system(filler(700));
     let task = case(vec![Message::user(large.clone())]).await;
     let system = case(vec![prompt.clone(), Message::user("Book."), Message::assistant(filler(300))]).await;

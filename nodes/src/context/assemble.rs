@@ -72,7 +72,10 @@ impl<'a> Assembly<'a> {
         }
         let Some(chosen) = chosen else {
             let tokens = fit::least(&self.feedback_messages(), self.counter);
-            let what = "the newest calls, with their results cut to a few words";
+            let what = match self.newest {
+                Some(_) => "the newest calls, with their results cut to a few words",
+                None => "the note about the last answer, cut to a few words",
+            };
             let newest = Fixed { what, layer: Layer::Feedback, place: self.newest.as_ref().map(|unit| unit.first), tokens };
             let fixed: Vec<Fixed> = fixed.into_iter().chain([newest]).collect();
             return Err(self.too_large(taken + tokens, &fixed));
@@ -111,6 +114,12 @@ impl<'a> Assembly<'a> {
         ContextError::TooLarge { what: what.to_owned(), message: id.filter(|id| !id.is_empty()), tokens, over, budget }
     }
 
+    /// The running summary and its place. It is data, whatever role it has in the conversation.
+    fn summary(&self) -> Option<(usize, Message)> {
+        let at = self.parts.summary?;
+        Some((at, Message { role: Role::User, tool_call_id: None, ..self.messages[at].clone() }))
+    }
+
     fn feedback_messages(&self) -> Vec<Cow<'a, Message>> {
         let newest = self.newest.iter().flat_map(|unit| unit.sent(self.messages));
         newest.chain(self.feedback.clone().map(Cow::Owned)).collect()
@@ -133,7 +142,7 @@ impl<'a> Assembly<'a> {
             least: fit::least(&newest, self.counter),
             share: self.plan.share_of(Layer::Feedback),
         };
-        let summary = self.parts.summary.map_or(0, |at| self.counter.count_message(&self.messages[at]));
+        let summary = self.summary().map_or(0, |(_, message)| self.counter.count_message(&message));
         let summary = Demand { wants: summary, least: 0, share: self.plan.share_of(Layer::Summary) };
         // Counted from the newest, and no further than there is room.
         let mut recent = 0;
@@ -155,8 +164,7 @@ impl<'a> Assembly<'a> {
             (None, _) => None,
         };
         let mut cut: Vec<usize> = places.into_iter().filter_map(place).collect();
-        let whole = self.parts.summary.map(|at| (at, self.messages[at].clone()));
-        let summary = whole.and_then(|(at, message)| {
+        let summary = self.summary().and_then(|(at, message)| {
             let is_whole = self.counter.count_message(&message) <= summary;
             if !is_whole {
                 cut.push(at);
@@ -232,9 +240,7 @@ impl<'a> Assembly<'a> {
         let mut newest = chosen.newest;
         let feedback = newest.split_off(newest.len() - usize::from(self.feedback.is_some()));
         // The summary stands behind the task, or before all else if there is none.
-        let summary = chosen
-            .summary
-            .map(|summary| (self.parts.task.unwrap_or_default(), vec![Cow::Owned(Message { role: Role::User, ..summary })]));
+        let summary = chosen.summary.map(|summary| (self.parts.task.unwrap_or_default(), vec![Cow::Owned(summary)]));
         let (first, behind) = if self.parts.task.is_none() { (summary, None) } else { (None, summary) };
         let verbatim = self.parts.verbatim().map(|at| (at, vec![whole(at)]));
         let mut body: Vec<(usize, Vec<Cow<'_, Message>>)> = first.into_iter().chain(verbatim).chain(behind).collect();

@@ -34,7 +34,7 @@ pub const FEEDBACK_MARKER: &str = "[A note of the program, not of the user: the 
 pub enum Layer {
     /// System messages, tools, schema, and what frames a request.
     Instructions,
-    /// The first and the last user message, and what is [`pinned`](crate::pinned()).
+    /// The first user message that is not pinned, the last one, and what is [`pinned`](crate::pinned()).
     Task,
     /// The running summary ([`SUMMARY_ID`](crate::SUMMARY_ID)).
     Summary,
@@ -96,7 +96,8 @@ impl ContextPlan {
         Self { budget, shares: [15, 15, 20, 35, 15], recent: Recent::newest(), feedback: None, counter }
     }
 
-    /// Another share for a layer, in percent of the budget. It is what the layer gets before others get more than theirs, and no upper bound.
+    /// Another share for a layer, in percent of the budget. It is what the layer gets before others get more than theirs, and no upper
+    /// bound. Instructions and task are sent word for word, so that they take what they need, whatever their share.
     ///
     /// ```
     /// use ferrata_nodes::{ContextPlan, Layer};

@@ -4,7 +4,7 @@ use ferrata::state::{Message, Role};
 
 use super::pairs::{Unit, is_blank, units};
 use crate::pinned::is_pinned;
-use crate::summary::holds_summary;
+use crate::summary::{holds_summary, task_of};
 
 /// The places of a conversation's messages, by what they are.
 #[derive(Debug, Default)]
@@ -13,7 +13,7 @@ pub(super) struct Parts {
     pub(super) system: Vec<usize>,
     /// The running summary.
     pub(super) summary: Option<usize>,
-    /// The first user message.
+    /// The first user message, and rather one that is not pinned.
     pub(super) task: Option<usize>,
     /// The last one, if it is another.
     pub(super) last_user: Option<usize>,
@@ -46,7 +46,7 @@ impl Parts {
                 rest.push(at);
             }
         }
-        parts.task = users.first().copied();
+        parts.task = task_of(messages);
         parts.last_user = users.last().copied().filter(|at| Some(*at) != parts.task);
         let (task, last_user) = (parts.task, parts.last_user);
         let is_fixed = |at: usize| Some(at) == task || Some(at) == last_user;

@@ -55,7 +55,7 @@ impl Recent {
 
     /// The ones with the highest score that fit, wherever they stand. Calls and their results have the best score of them all.
     ///
-    /// The score gets the message and its place: 0 for the oldest, 1 for the newest.
+    /// The score gets the message and its place: 0 for the oldest, 1 for the newest. One that is no number is the lowest.
     #[must_use]
     pub fn important(score: impl Fn(&Message, f64) -> f64 + Send + Sync + 'static) -> Self {
         Self(Kind::Important(Arc::new(score)))
@@ -88,7 +88,8 @@ impl Recent {
             Kind::Last(most) => Order { units: newest, messages_max: most.saturating_sub(shown), has_gaps: false },
             Kind::Important(score) => {
                 let age = |at: usize| at as f64 / (messages.len().max(2) - 1) as f64;
-                let of = |at: usize| score(&messages[at], age(at));
+                let number = |score: f64| if score.is_nan() { f64::NEG_INFINITY } else { score };
+                let of = |at: usize| number(score(&messages[at], age(at)));
                 let best = |unit: &Unit| unit.results.iter().flatten().map(|&at| of(at)).fold(of(unit.first), f64::max);
                 let scores: Vec<f64> = units.iter().map(best).collect();
                 let mut units = newest;

@@ -42,6 +42,11 @@ impl Task<'_> {
         F: FnMut(ChatRequest) -> Fut,
         Fut: Future<Output = Result<ChatReply, E>>,
     {
+        if self.tokens_max == 0 {
+            // No answer could be kept, so that none is paid for.
+            let what = "the share of the summary is nothing, and it has at least".to_owned();
+            return Err(SummaryError::CannotFit { what, tokens: 1, over: 1, budget: 0 });
+        }
         // A summary made under another setting can be too long to stand beside a piece; then it is condensed like any other text.
         let (mut summary, mut texts) = (before, texts.to_vec());
         if self.counter.count(&summary) > self.tokens_max {
@@ -168,6 +173,9 @@ fn checked(reply: &ChatReply) -> Result<String, &'static str> {
     if reply.finish == Finish::ContentFilter {
         return Err("what its content filter left");
     }
+    if reply.refused {
+        return Err("a refusal");
+    }
     if text.is_empty() {
         return Err("no text");
     }
@@ -255,6 +263,8 @@ mod tests {
             assert!(checked(&ChatReply::new(content)).is_err(), "{content}");
         }
         assert!(checked(&ChatReply::new("half").finish(Finish::ContentFilter)).is_err());
+        let refusal = ChatReply { refused: true, ..ChatReply::new("I cannot help with that.") };
+        assert_eq!(checked(&refusal), Err("a refusal"));
         assert_eq!(checked(&ChatReply::new(" A table for 6. ")).unwrap(), "A table for 6.");
         assert_eq!(checked(&ChatReply::new("A table for").finish(Finish::Length)).unwrap(), "A table for […]");
         let cut = task.fitted("A table for 6. ".repeat(20));

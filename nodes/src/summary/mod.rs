@@ -5,9 +5,10 @@ mod error;
 mod plan;
 mod structured;
 
+use std::borrow::Cow;
 use std::future::Future;
 
-use ferrata::state::{Message, Role};
+use ferrata::state::{Message, Role, ToolCall};
 
 pub use self::error::SummaryError;
 pub use self::structured::Summary;
@@ -19,14 +20,23 @@ use self::plan::{Limits, Plan, plan};
 use self::structured::Form;
 use crate::cut::cut_to;
 use crate::model::{ChatReply, ChatRequest};
+use crate::pinned::is_pinned;
 use crate::tokens::TokenCounter;
 
 /// The id of the message that holds the running summary. It has the role of a user: what tools and people have said is in it, which is data and no instruction.
 pub const SUMMARY_ID: &str = "summary";
 
-/// Whether a message is the running summary.
+/// Whether a message is the running summary. What a model wants called, and what tools say, never is.
 pub(crate) fn holds_summary(message: &Message) -> bool {
-    message.id == SUMMARY_ID
+    message.id == SUMMARY_ID && message.role != Role::Tool && message.tool_calls.is_empty()
+}
+
+/// The place of the task: of the first message of the user, and rather of one that is not pinned, since that stays anyway.
+pub(crate) fn task_of(messages: &[Message]) -> Option<usize> {
+    let is_said =
+        |message: &&Message| message.role == Role::User && !holds_summary(message) && !message.content.trim().is_empty();
+    let place = |wanted: &dyn Fn(&&Message) -> bool| messages.iter().position(|message| is_said(&message) && wanted(&message));
+    place(&|message| !is_pinned(message)).or_else(|| place(&|_| true))
 }
 
 /// The first line of that message, so that neither a model nor a person takes it for something said now.
@@ -46,7 +56,7 @@ const DOCUMENT: &str = "Condense the document in the next message. Keep what it 
 
 /// Keeps a conversation under a budget by folding its oldest messages into one running summary.
 ///
-/// What stays word for word: system messages, the first user message (the task), what is
+/// What stays word for word: system messages, the first user message that is not pinned (the task), what is
 /// [`pinned`](crate::pinned()), the last user message if it fits, and as many of the newest
 /// messages as fit. Calls of tools and their results stay together or are folded together. All the rest is in one message with the
 /// id [`SUMMARY_ID`] behind the first task; its first line is [`SUMMARY_MARKER`].
@@ -223,7 +233,11 @@ impl RollingSummary {
             Err(_) if fits => return Ok(self.nothing_gained(total)),
             Err(large) => {
                 let (tokens, over) = (large.tokens, large.tokens - large.room);
-                return Err(SummaryError::CannotFit { what: large.what, tokens, over, budget: self.budget });
+                let what = match self.around {
+                    0 => large.what,
+                    around => format!("beside {around} tokens around the messages, {}", large.what),
+                };
+                return Err(SummaryError::CannotFit { what, tokens, over, budget: self.budget });
             }
         };
         let before = plan.summary.map_or("", |at| without_marker(&messages[at].content)).to_owned();
@@ -341,18 +355,41 @@ pub(crate) fn without_marker(content: &str) -> &str {
     content.strip_prefix(SUMMARY_MARKER).unwrap_or(content).trim()
 }
 
-/// A message as text for the model that condenses it.
-fn rendered(message: &Message) -> String {
-    let speaker = match message.role {
+/// Who says a message, in the text for the model that condenses it.
+fn speaker(role: Role) -> &'static str {
+    match role {
         Role::System => "System",
         Role::User => "User",
         Role::Assistant => "Assistant",
         Role::Tool => "Tool result",
-    };
+    }
+}
+
+/// A message as text for the model that condenses it.
+fn rendered(message: &Message) -> String {
+    let speaker = speaker(message.role);
     let mut lines = Vec::new();
     if !message.content.is_empty() || message.tool_calls.is_empty() {
-        lines.push(format!("{speaker}: {}", message.content));
+        lines.push(format!("{speaker}: {}", quoted(&message.content)));
     }
-    lines.extend(message.tool_calls.iter().map(|call| format!("{speaker} calls {} with {}", call.name, call.arguments)));
+    let call = |call: &ToolCall| format!("{speaker} calls {} with {}", quoted(&call.name), quoted(&call.arguments));
+    lines.extend(message.tool_calls.iter().map(call));
     lines.join("\n")
 }
+
+/// The text of one message, in which no line looks like the beginning of another one, or like the end of the record: what a tool has found could else pass for
+/// what the user has said.
+fn quoted(text: &str) -> Cow<'_, str> {
+    let is_break = |c: char| matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}');
+    let begins = |line: &str, with: &str| line.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+    let roles = [Role::System, Role::User, Role::Assistant, Role::Tool].map(speaker);
+    let is_forged = |line: &str| roles.into_iter().chain(TAGS).any(|mark| begins(line.trim_start(), mark));
+    if !text.split(is_break).any(is_forged) {
+        return Cow::Borrowed(text);
+    }
+    let line = |line: &str| if is_forged(line) { format!("> {line}") } else { line.to_owned() };
+    Cow::Owned(text.split_inclusive(is_break).map(line).collect())
+}
+
+/// What stands around the parts of a text to be condensed.
+const TAGS: [&str; 4] = ["<summary-so-far>", "</summary-so-far>", "<next>", "</next>"];

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use ferrata::state::{Message, Role};
 
-use super::holds_summary;
+use super::{holds_summary, task_of};
 use crate::pinned::is_pinned;
 
 /// Sizes in tokens, all of them with the frames of messages.
@@ -23,7 +23,7 @@ pub(super) struct Limits {
 /// Where each message goes, as places in the list, in the order of the list.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Plan {
-    /// Stands before the summary: system messages, what is pinned, and the first task.
+    /// Stands before the summary: system messages, what is pinned, the first task, and what is kept of what came before it.
     pub(super) front: Vec<usize>,
     /// The summary so far.
     pub(super) summary: Option<usize>,
@@ -43,15 +43,15 @@ pub(super) struct TooLarge {
 
 /// Decides for a list that is over the budget; `counts` has the tokens of each message.
 pub(super) fn plan(messages: &[Message], counts: &[usize], limits: Limits) -> Result<Plan, TooLarge> {
-    let is_user = |message: &Message| message.role == Role::User && !holds_summary(message);
+    let is_user = |message: &Message| message.role == Role::User && !holds_summary(message) && !message.content.trim().is_empty();
     let summary = messages.iter().position(holds_summary);
-    let task = messages.iter().position(is_user);
-    let last_user = messages.iter().rposition(is_user).filter(|at| Some(*at) != task);
+    let task = task_of(messages);
     let is_fixed = |at: &usize| {
         Some(*at) == task || is_pinned(&messages[*at]) || messages[*at].role == Role::System && !holds_summary(&messages[*at])
     };
 
     let fixed: Vec<usize> = (0..messages.len()).filter(is_fixed).collect();
+    let last_user = messages.iter().rposition(is_user).filter(|at| !fixed.contains(at));
     let tokens = |places: &[usize]| places.iter().map(|&at| counts[at]).sum::<usize>();
     check_fixed(&fixed, task, tokens(&fixed), counts, limits)?;
 
@@ -106,8 +106,13 @@ fn sorted_out(count: usize, summary: Option<usize>, fixed: &[usize], task: Optio
     let newest_folded = folded.last().copied().max(summary).max(task);
     // A system message among those that stay keeps its place; one among those that are folded goes to the front.
     let is_front = |at: &usize| task == Some(*at) || newest_folded.is_none_or(|newest| *at < newest);
-    let (front, mut rest): (Vec<usize>, Vec<usize>) = fixed.iter().partition(|at| is_front(at));
-    rest.extend(kept);
+    // What was said before the task stays before it.
+    let is_earlier = |at: &usize| task.is_some_and(|task| *at < task);
+    let (mut front, mut rest): (Vec<usize>, Vec<usize>) = fixed.iter().partition(|at| is_front(at));
+    let (earlier, later): (Vec<usize>, Vec<usize>) = kept.iter().partition(|at| is_earlier(at));
+    front.extend(earlier);
+    rest.extend(later);
+    front.sort_unstable();
     rest.sort_unstable();
     Plan { front, summary, folded, kept: rest }
 }
@@ -144,8 +149,10 @@ fn units(messages: &[Message], fixed: &[usize]) -> Vec<Unit> {
             unit.open.swap_remove(call);
             continue;
         }
-        let open: Vec<_> = message.tool_calls.iter().map(|call| call.id.clone()).collect();
-        let state = if message.role == Role::Tool { Calls::Broken } else { Calls::Complete };
+        let may_call = message.role == Role::Assistant;
+        let open: Vec<_> = message.tool_calls.iter().filter(|_| may_call).map(|call| call.id.clone()).collect();
+        let is_odd = message.role == Role::Tool || !may_call && !message.tool_calls.is_empty();
+        let state = if is_odd { Calls::Broken } else { Calls::Complete };
         units.push(Unit { places: vec![at], open, state });
     }
     let count = units.len();
