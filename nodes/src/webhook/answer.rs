@@ -37,7 +37,7 @@ impl Answer {
             401 | 403 => never("it does not let us in; check the secret and the headers of the webhook"),
             404 | 405 => never("it takes no webhooks there; check the URL of the webhook"),
             410 => never("it is gone for good; remove the webhook, or give it another URL"),
-            _ => never("it does not take the notice, and would not later"),
+            _ => never("it refuses the notice; look there for the reason"),
         }
     }
 }
