@@ -10,6 +10,8 @@ use crate::retry_after::retry_after;
 
 /// How much of an answer is read. It says nothing here; a connection whose answer was read can be used again.
 const BODY_BYTES_MAX: usize = 16 * 1024;
+/// How long it is read: who is slow with it holds up no other notice.
+const BODY_WAIT: Duration = Duration::from_secs(1);
 
 /// What counts of an answer.
 pub(super) struct Answer {
@@ -44,13 +46,16 @@ impl Answer {
 
 /// Reads what is left of an answer, up to a bound.
 pub(super) async fn read_to_end(response: &mut Response) {
-    let mut bytes = 0;
-    while let Ok(Some(part)) = response.chunk().await {
-        bytes += part.len();
-        if bytes > BODY_BYTES_MAX {
-            return;
+    let reading = async {
+        let mut bytes = 0;
+        while let Ok(Some(part)) = response.chunk().await {
+            bytes += part.len();
+            if bytes > BODY_BYTES_MAX {
+                return;
+            }
         }
-    }
+    };
+    _ = tokio::time::timeout(BODY_WAIT, reading).await;
 }
 
 /// What is at the bottom of an error: the system's words, or those of TLS, which know nothing of the URL.

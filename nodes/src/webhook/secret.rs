@@ -56,10 +56,16 @@ impl WebhookSecret {
     /// What does not begin so, is no base64, or is shorter than 24 bytes.
     pub fn new(text: &str) -> Result<Self, WebhookError> {
         let Some(encoded) = text.trim().strip_prefix(PREFIX) else {
-            return Err(WebhookError::Secret("does not begin with `whsec_`; give bytes of your own as bytes"));
+            return Err(WebhookError::Secret(
+                "does not begin with `whsec_`; give any other bytes with `secret_bytes` or `from_bytes`",
+            ));
         };
         let bytes = STANDARD.decode(encoded);
-        Self::from_bytes(&bytes.map_err(|_| WebhookError::Secret("is no base64 behind `whsec_`; copy the whole of it"))?)
+        Self::from_bytes(
+            &bytes.map_err(|_| {
+                WebhookError::Secret("is no base64 behind `whsec_`; copy the whole of it, with nothing around it")
+            })?,
+        )
     }
 
     /// A secret of any bytes: those that `whsec_` stands before in base64.
