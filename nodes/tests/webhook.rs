@@ -16,7 +16,7 @@ use ferrata::{Notice, Notifier, NotifyError, Runner};
 use ferrata_nodes::{Webhook, WebhookSecret};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::task::JoinHandle;
 
 #[path = "support/asking.rs"]
@@ -107,10 +107,10 @@ async fn no_answer_means_later() {
     let breaking = Receiver::start(|_, _| Act::Break).await;
     let error = tell(&breaking.webhook()).await.unwrap_err();
     assert!(!error.is_final(), "{error}");
-    // Nobody listens there any more.
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}/x?key=do-not-show", listener.local_addr().unwrap());
-    drop(listener);
+    // Somebody has the port, and does not listen.
+    let silent = TcpSocket::new_v4().unwrap();
+    silent.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}/x?key=do-not-show", silent.local_addr().unwrap());
     let error = tell(&receiver::Held(Webhook::new(&url).unwrap())).await.unwrap_err();
     assert!(!error.is_final() && error.to_string().contains("refused"), "{error}");
     assert!(!error.to_string().contains("do-not-show"), "{error}");
