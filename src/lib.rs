@@ -92,8 +92,8 @@ pub use graph::{
 pub use id::{
     BranchId, EffectId, Frame, InvalidThreadName, NodeName, Path, Position, QuestionId, RunId, StepNumber, TaskId, ThreadName,
 };
-pub use log::{Durability, OnExpiry, Progress, Question, QuestionKind, Suspension, Target};
-pub use policy::{Breaker, Guard, Missed, QuestionTerms, Retry};
+pub use log::{Durability, OnExpiry, Progress, Question, QuestionKind, QuestionTerms, Suspension, Target};
+pub use policy::{Breaker, Guard, Missed, Retry};
 pub use runner::{
     Checked, Checkpoint, Context, Delivery, Dep, Effect, Error, Event, Events, Firing, ForgetSecrets, FromTask, Inbox, InboxItem,
     Inside, Keep, Mode, Notice, NoticeKind, Notifier, NotifyError, Notifying, Outcome, PastEffect, Performed, Recovery, Resource,

@@ -17,9 +17,10 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("state", &["id"]),
     ("policy", &["id", "clock", "error"]),
     ("log", &["id", "clock", "error", "state"]),
-    ("graph", &["id", "error", "state", "policy", "log"]),
+    ("graph", &["id", "clock::Timestamp", "error", "state", "policy", "log"]),
     ("machine", &["id", "clock::Timestamp", "error", "state", "policy", "log", "graph"]),
-    ("store", &["id", "clock", "error", "log"]),
+    // The macro calls itself.
+    ("store", &["id", "clock", "error", "log", "hand_on_store"]),
     ("runner", &["id", "clock", "error", "state", "policy", "log", "graph", "machine", "store"]),
     // Pages, and no code.
     ("guide", &[]),

@@ -26,8 +26,10 @@ pub(crate) struct SignalShape {
 pub(crate) struct When {
     /// In words, for the log.
     what: Arc<str>,
-    holds: Arc<dyn Fn(&dyn StateObject) -> bool + Send + Sync>,
+    holds: Arc<Holds>,
 }
+
+type Holds = dyn Fn(&dyn StateObject) -> bool + Send + Sync;
 
 impl When {
     /// Whether the node may run on this state. A condition that panics does not hold.

@@ -9,21 +9,16 @@ use uuid::Uuid;
 
 use super::compensation::{Compensable, Rollback};
 use super::journal::{self, EffectStatus, Journal, JournalEffect};
-use super::outside::{Delivered, Reminded, Signalled, Suspension};
+use super::outside::{Signalled, Suspension};
 use super::parts::is_default;
 use super::question::{OnExpiry, Question, QuestionKind};
-use super::record::{
-    AttemptFailed, CloseReason, Closed, Expired, Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped,
-};
+use super::record::{AttemptFailed, Expired, Forked, Input, Opened, Record, RunOutcome, RunStarted, Stepped};
 use super::scope::{Again, Scope, Task, TaskStatus};
 use super::terms::{EffectTerms, InDoubt};
 use super::texts::SecretTexts;
 use crate::error::{Class, Origin};
 use crate::id::{BranchId, EffectId, Path, Position, QuestionId, TaskId};
 use crate::state::{StateError, StateKind};
-
-/// Of how many signals a thread remembers that it had them: one that is sent again within so many is known.
-const SIGNAL_IDS: usize = 1_000;
 
 /// A record that cannot follow what came before it: a damaged log, or a bug.
 #[derive(Debug, thiserror::Error)]
@@ -149,7 +144,7 @@ impl Facts {
         }
     }
 
-    fn close(&mut self, id: QuestionId, what: &'static str) -> Result<Arc<Question>, FoldError> {
+    pub(super) fn close(&mut self, id: QuestionId, what: &'static str) -> Result<Arc<Question>, FoldError> {
         let found = self.questions.iter().position(|q| q.id == id);
         found.map(|index| self.questions.remove(index)).ok_or(FoldError::Misplaced { position: self.next, what })
     }
@@ -187,50 +182,6 @@ impl Facts {
         }
         Ok(question)
     }
-
-    fn note_answer(&mut self, question: &Question, value: &Value) {
-        let answer = (question.key.clone(), question.occurrence, value.clone());
-        self.journal(&question.task).answers.push(answer);
-    }
-
-    fn close_all(&mut self, closed: &Closed) {
-        let (gone, open) = std::mem::take(&mut self.questions).into_iter().partition(|q| closed.questions.contains(&q.id));
-        self.questions = open;
-        // The state is edited: a condition may hold now.
-        let waited = |question: &Arc<Question>| question.kind == QuestionKind::Condition;
-        let gone: Vec<Arc<Question>> = gone;
-        self.is_ready |= closed.why == CloseReason::Superseded && gone.iter().any(waited);
-    }
-
-    /// Whether signals, times and conditions are all that it waits for.
-    pub(crate) fn waits_outside(&self) -> bool {
-        !self.questions.is_empty() && self.questions.iter().all(|question| question.is_outside())
-    }
-
-    fn take_signal(&mut self, signalled: &Signalled) {
-        if self.signal_ids.len() >= SIGNAL_IDS {
-            self.signal_ids.pop_front();
-        }
-        self.signal_ids.push_back(signalled.id.clone());
-        self.signals.push(signalled.clone());
-    }
-
-    fn deliver(&mut self, delivered: &Delivered) -> Result<(), FoldError> {
-        let misplaced = FoldError::Misplaced { position: self.next, what: "delivered" };
-        let place = self.signals.iter().position(|signal| signal.id == delivered.signal).ok_or(misplaced)?;
-        let question = self.close(delivered.question, "delivered")?;
-        let signal = self.signals.remove(place);
-        self.note_answer(&question, &signal.value);
-        self.is_ready = self.run.as_ref().is_some_and(|run| run.ended.is_some());
-        Ok(())
-    }
-
-    fn remind(&mut self, reminded: &Reminded) -> Result<(), FoldError> {
-        let misplaced = FoldError::Misplaced { position: self.next, what: "reminded" };
-        let question = self.questions.iter_mut().find(|question| question.id == reminded.question).ok_or(misplaced)?;
-        Arc::make_mut(question).reminded = reminded.reminders;
-        Ok(())
-    }
 }
 
 /// A thread as its log tells it: the graphs at work, and everything needed to go on.
@@ -267,64 +218,6 @@ impl Folded {
     pub(crate) fn find(&self, task: &TaskId) -> Option<(&Scope, usize)> {
         let scope = self.scope(&task.path)?;
         Some((scope, scope.index_of(task)?))
-    }
-
-    /// Whether a task can do nothing before a person has answered: it asked, or all that is left of the graphs it called did.
-    pub(crate) fn waits(&self, task: &TaskId) -> bool {
-        let questions = &self.facts.questions;
-        if questions.is_empty() {
-            return false;
-        }
-        if questions.iter().any(|question| self.stops(question, task)) {
-            return true;
-        }
-        let mut asked = questions.iter().filter(|question| self.works_for(&question.task.path, task)).peekable();
-        let depth = task.path.frames().len() + 1;
-        let called = |scope: &Scope| scope.facts.caller.as_ref() == Some(task);
-        let can_go_on = |scope: &Scope| called(scope) && !scope.is_finished() && !self.is_stuck(scope);
-        // Without a record of the graph it begins anew, which makes no sense before all of it is answered.
-        asked.peek().is_some()
-            && asked.all(|question| {
-                let inner = question.task.path.to_depth(depth);
-                self.is_ahead(&inner, &question.task) || self.scope(&inner).is_none_or(|scope| self.is_stuck(scope))
-            })
-            && !self.inner.values().any(can_go_on)
-    }
-
-    /// Whether the graph at `path` is at work for a task, however deep. Of one that keeps its state the path does not tell for which.
-    pub(crate) fn works_for(&self, path: &Path, task: &TaskId) -> bool {
-        let called = path.to_depth(task.path.frames().len() + 1);
-        path.is_inside(task) && self.scope(&called).is_none_or(|scope| scope.facts.caller.as_ref() == Some(task))
-    }
-
-    /// Whether a task inside the graph at `path` belongs to steps that are not recorded: what is known of it still counts when they are
-    /// made again. Only a call is made again; an input of the thread's own is recorded before its steps.
-    pub(crate) fn is_ahead(&self, path: &Path, task: &TaskId) -> bool {
-        if path.is_root() {
-            return false;
-        }
-        let Some(scope) = self.scope(path) else { return true };
-        match task.step_in(path) {
-            Some(step) => step > scope.step_due(),
-            // It is in a graph that keeps its state, whose own steps tell.
-            None => self.is_ahead(&task.path.to_depth(path.frames().len() + 1), task),
-        }
-    }
-
-    /// Whether nothing in a graph can go on.
-    pub(crate) fn is_stuck(&self, scope: &Scope) -> bool {
-        let mut tasks = scope.facts.tasks.iter().enumerate().peekable();
-        let waits = |(index, task): (usize, &Task)| match task.status {
-            TaskStatus::Done(_) => true,
-            TaskStatus::Open => self.waits(&scope.task_id(index)),
-            TaskStatus::Failed(_) => false,
-        };
-        scope.facts.input.is_none() && tasks.peek().is_some() && tasks.all(waits) && self.asks_within(&scope.path)
-    }
-
-    /// Whether a question is open in the graph at `path`, or deeper.
-    pub(crate) fn asks_within(&self, path: &Path) -> bool {
-        self.facts.questions.iter().any(|question| question.task.path.is_within(path))
     }
 
     /// Takes in the next record.

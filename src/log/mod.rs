@@ -20,6 +20,7 @@ mod outside;
 mod parts;
 mod progress;
 mod question;
+mod question_terms;
 mod record;
 mod report;
 mod rounds;
@@ -31,6 +32,7 @@ mod terms;
 mod texts;
 mod upgraded;
 mod verdict;
+mod waits;
 
 #[doc = include_str!("../docs/format.md")]
 pub mod format {}
@@ -53,6 +55,7 @@ pub use parts::{Arrival, Cost, Due, Durability, Source, Target, TaskRef, Trigger
 pub use progress::Progress;
 pub(crate) use question::QuestionSpec;
 pub use question::{OnExpiry, Question, QuestionKind};
+pub use question_terms::QuestionTerms;
 pub use record::{
     Answered, AttemptFailed, CloseReason, Closed, Entry, Expired, Fault, Forked, Input, Opened, Record, Rerouted, RunEnded,
     RunOutcome, RunStarted, Squashed, Stepped, TaskDone, TaskFailed,

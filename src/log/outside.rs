@@ -1,10 +1,18 @@
 //! What comes to a thread from outside without being asked for by a person: signals, and what is told of questions.
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use super::fold::{Facts, FoldError};
+use super::question::{Question, QuestionKind};
+use super::record::{CloseReason, Closed};
 use crate::clock::Timestamp;
 use crate::id::QuestionId;
+
+/// Of how many signals a thread remembers that it had them: one that is sent again within so many is known.
+const SIGNAL_IDS: usize = 1_000;
 
 /// See [`Record::Signalled`](super::Record::Signalled).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -76,5 +84,51 @@ impl std::fmt::Display for Suspension {
             Self::Expired => f.write_str("a question was not answered in time"),
             Self::Dying => f.write_str("its process died again and again while it ran"),
         }
+    }
+}
+
+impl Facts {
+    pub(super) fn note_answer(&mut self, question: &Question, value: &Value) {
+        let answer = (question.key.clone(), question.occurrence, value.clone());
+        self.journal(&question.task).answers.push(answer);
+    }
+
+    pub(super) fn take_signal(&mut self, signalled: &Signalled) {
+        if self.signal_ids.len() >= SIGNAL_IDS {
+            self.signal_ids.pop_front();
+        }
+        self.signal_ids.push_back(signalled.id.clone());
+        self.signals.push(signalled.clone());
+    }
+
+    pub(super) fn deliver(&mut self, delivered: &Delivered) -> Result<(), FoldError> {
+        let misplaced = FoldError::Misplaced { position: self.next, what: "delivered" };
+        let place = self.signals.iter().position(|signal| signal.id == delivered.signal).ok_or(misplaced)?;
+        let question = self.close(delivered.question, "delivered")?;
+        let signal = self.signals.remove(place);
+        self.note_answer(&question, &signal.value);
+        self.is_ready = self.run.as_ref().is_some_and(|run| run.ended.is_some());
+        Ok(())
+    }
+
+    pub(super) fn remind(&mut self, reminded: &Reminded) -> Result<(), FoldError> {
+        let misplaced = FoldError::Misplaced { position: self.next, what: "reminded" };
+        let question = self.questions.iter_mut().find(|question| question.id == reminded.question).ok_or(misplaced)?;
+        Arc::make_mut(question).reminded = reminded.reminders;
+        Ok(())
+    }
+
+    pub(super) fn close_all(&mut self, closed: &Closed) {
+        let (gone, open) = std::mem::take(&mut self.questions).into_iter().partition(|q| closed.questions.contains(&q.id));
+        self.questions = open;
+        // The state is edited: a condition may hold now.
+        let waited = |question: &Arc<Question>| question.kind == QuestionKind::Condition;
+        let gone: Vec<Arc<Question>> = gone;
+        self.is_ready |= closed.why == CloseReason::Superseded && gone.iter().any(waited);
+    }
+
+    /// Whether signals, times and conditions are all that it waits for.
+    pub(crate) fn waits_outside(&self) -> bool {
+        !self.questions.is_empty() && self.questions.iter().all(|question| question.is_outside())
     }
 }

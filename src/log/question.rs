@@ -6,9 +6,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::parts::is_default;
+use super::question_terms::QuestionTerms;
 use crate::clock::Timestamp;
 use crate::id::{EffectId, NodeName, QuestionId, TaskId};
-use crate::policy::QuestionTerms;
 use crate::state::value_bytes;
 
 /// What an open question is about.

@@ -32,10 +32,10 @@ use crate::clock::Timestamp;
 use crate::error::Failure;
 use crate::graph::{Pauses, Shape};
 use crate::id::{NodeName, Path, TaskId, ThreadName};
+use crate::log::QuestionTerms;
 use crate::log::{
     Durability, FoldError, Folded, Journal, Record, RunEnded, RunOutcome, Scope, Suspension, TaskStatus, UpgradedState,
 };
-use crate::policy::QuestionTerms;
 use crate::state::resolve;
 use motion::{Live, Motion};
 

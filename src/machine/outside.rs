@@ -51,6 +51,19 @@ pub(crate) enum SignalRefusal {
     TooMany,
 }
 
+impl SignalRefusal {
+    /// The word for it that stays the same.
+    pub(crate) fn code(&self) -> &'static str {
+        match self {
+            Self::Unknown { .. } => Origin::Signal.code(),
+            Self::Misfit { .. } => "signal-misfit",
+            Self::TooLarge(_) => Origin::UpdateLimit.code(),
+            Self::Finished(_) => "thread-finished",
+            Self::TooMany => "signal-limit",
+        }
+    }
+}
+
 impl Machine {
     /// Takes in a signal. `None`: this run cannot take any.
     pub(crate) fn signal(&mut self, given: GivenSignal, env: &Env<'_>) -> Step<Option<Result<Taken, SignalRefusal>>> {

@@ -5,7 +5,6 @@ mod calendar;
 mod guard;
 mod pace;
 mod retry;
-mod terms;
 
 use std::time::Duration;
 
@@ -16,7 +15,6 @@ pub(crate) use calendar::{Calendar, in_words};
 pub use guard::Guard;
 pub(crate) use guard::Trip;
 pub use retry::Retry;
-pub use terms::QuestionTerms;
 
 /// The longest time that a policy may name. What is longer is a mistake, or means never.
 pub(crate) const TIME_MAX: Duration = Duration::from_secs(366 * 24 * 3600);

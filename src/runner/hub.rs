@@ -7,7 +7,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::Inner;
 use super::notice::Notice;
-use crate::policy::QuestionTerms;
+use crate::log::QuestionTerms;
 
 /// How many notices wait for the supervisor at most. Whoever has one more waits with it.
 const NOTICES_MAX: usize = 4_096;

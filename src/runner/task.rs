@@ -143,9 +143,9 @@ async fn in_time(run: impl Future<Output = Ended>, attempt: &Attempt, times: Tim
                     match Some(long) {
                         long if long == times.idle => return Err(Over::TimedOut(message())),
                         // The tasks of the graph that it called are looked at themselves.
-                        _ if attempt.is_calling() => if next_look(times, silence).is_none() {
-                            silence = Duration::ZERO;
-                        },
+                        _ if attempt.is_calling() => {
+                            silence = if next_look(times, silence).is_some() { silence } else { Duration::ZERO };
+                        }
                         long if long == times.patience.map(|patience| patience.saturating_mul(2)) => return Err(Over::Stalled(message())),
                         long if long == times.patience => attempt.tell_stalled(&message()).await,
                         _ => {}

@@ -21,8 +21,8 @@ use super::hub::Hub;
 use super::notice::{Notice, Notifier};
 use super::stop::{Live, ShutDown, Stop};
 use super::{Error, Runner};
+use crate::log::QuestionTerms;
 use crate::log::Suspension;
-use crate::policy::QuestionTerms;
 use crate::state::State;
 use crate::store::{Store, Supervises};
 use charge::Charge;
@@ -334,7 +334,9 @@ impl Supervisor {
         let downs: Vec<_> = lives.into_iter().map(|live| tokio::spawn(async move { live.shut_down(within).await })).collect();
         for shut_down in downs {
             let Ok(ShutDown { ended, cut, stuck }) = shut_down.await else { continue };
-            (down.ended.extend(ended), down.cut.extend(cut), down.stuck.extend(stuck));
+            down.ended.extend(ended);
+            down.cut.extend(cut);
+            down.stuck.extend(stuck);
         }
         if down.stuck.is_empty() {
             for work in self.loops.drain(..) {
