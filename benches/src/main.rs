@@ -4,10 +4,12 @@
 //! w5prep, w5: a thread of N steps, and resuming it in a new process; w5abort prepares it beside 1 GB of other threads, and dies. w6: N steps with 1 MB of state.
 //! c1: N checks whether one more message fits into a thread of 10,000. c2: N contexts of 128k tokens made of such a thread.
 //! c3: N streamed answers, and how long their first token takes to whoever watches the run, over a bare client.
+//! s1prep, s1: N threads that sleep, and a new process that supervises them: what it takes while nothing happens, and how late one is that is due.
 //! A step is one execution of a node. The timed region starts before the first run and ends when the last one returned.
 
 mod context;
 mod resume;
+mod sleepers;
 mod stream;
 mod wide;
 mod workloads;
@@ -50,7 +52,7 @@ pub(crate) fn seconds_since(start: Instant) -> f64 {
 fn main() -> Result<(), workloads::Problem> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [workload, variant, n, dir] = &*arguments else {
-        return Err("usage: peer w0|w1|w2|w3|w4|w5prep|w5abort|w5|w6|c1|c2|c3 none|mem|redb N DIR".into());
+        return Err("usage: peer w0|w1|w2|w3|w4|w5prep|w5abort|w5|w6|c1|c2|c3|s1prep|s1 none|mem|redb N DIR".into());
     };
     let (n, dir) = (n.parse::<u64>()?, Path::new(dir));
     std::fs::create_dir_all(dir)?;
@@ -85,6 +87,8 @@ async fn perform(workload: &str, variant: &str, n: u64, dir: &Path) -> Result<Op
         "c1" => context::checks(n),
         "c2" => context::contexts(n)?,
         "c3" => stream::first_token(variant, n, dir).await?,
+        "s1prep" => return sleepers::prepare(n, dir).await.map(|()| None),
+        "s1" => return sleepers::supervise(dir).await.map(|()| None),
         "w5prep" => return resume::prepare(variant, n, dir).await.map(|()| None),
         "w5abort" => return resume::prepare_and_abort(variant, n, dir).await.map(|()| None),
         "w5" => return resume::resume(variant, n, dir).await.map(|()| None),
@@ -106,7 +110,7 @@ pub(crate) fn proc_field(file: &str, name: &str) -> u64 {
 }
 
 /// User and system time of the process in hundredths of a second.
-fn cpu_ticks() -> u64 {
+pub(crate) fn cpu_ticks() -> u64 {
     let text = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> = text.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
     [11, 12].iter().filter_map(|place| fields.get(*place).and_then(|n| n.parse::<u64>().ok())).sum()

@@ -133,7 +133,7 @@ impl Machine {
     }
 
     /// Closes the questions whose deadlines have passed, as they say. True if one of them suspends the thread.
-    pub(super) fn expire(&mut self, env: &Env<'_>) -> Step<bool> {
+    pub(crate) fn expire(&mut self, env: &Env<'_>) -> Step<bool> {
         let overdue: Vec<_> = self.folded.facts.questions.iter().filter(|q| q.is_overdue(env.now)).cloned().collect();
         for question in &overdue {
             let (id, then) = (question.id, question.on_expiry.clone());

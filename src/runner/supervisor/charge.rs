@@ -39,8 +39,11 @@ pub(super) trait Charge: Send + Sync {
     /// Records that somebody is reminded; lets deadlines ring in a run that goes on.
     fn ring<'a>(&'a self, thread: &'a ThreadName) -> Doing<'a, ()>;
 
-    /// Resumes a thread, and waits for the end of its run. That a run fails is no error: the run tells.
-    fn go_on<'a>(&'a self, thread: &'a ThreadName) -> Doing<'a, ()>;
+    /// Closes the questions whose deadlines have passed, and no more.
+    fn expire<'a>(&'a self, thread: &'a ThreadName) -> Doing<'a, ()>;
+
+    /// Resumes a thread, and waits for the end of its run. That a run fails is no error: the run tells. `began` is called when the run goes on.
+    fn go_on<'a>(&'a self, thread: &'a ThreadName, began: &'a mut (dyn FnMut() + Send)) -> Doing<'a, ()>;
 
     /// Ends the run of a thread whose process died, for a person to look at.
     fn give_up<'a>(&'a self, thread: &'a ThreadName) -> Doing<'a, ()>;
@@ -93,9 +96,19 @@ impl<S: State> Charge for Runner<S> {
         })
     }
 
-    fn go_on<'a>(&'a self, thread: &'a ThreadName) -> Doing<'a, ()> {
+    fn expire<'a>(&'a self, thread: &'a ThreadName) -> Doing<'a, ()> {
+        Box::pin(async move {
+            let handle = self.thread(thread.as_str());
+            let (_lease, _) = handle.lease()?;
+            let mut driver = handle.driver(Announcer::silent(), false, None).await?;
+            driver.at_rest(Machine::expire).await.map(|_| ())
+        })
+    }
+
+    fn go_on<'a>(&'a self, thread: &'a ThreadName, began: &'a mut (dyn FnMut() + Send)) -> Doing<'a, ()> {
         Box::pin(async move {
             let run = self.thread(thread.as_str()).spawn(Begin::Resume, Announcer::silent())?;
+            began();
             match run.wait().await {
                 Err(error) if !error.is_of_the_run() => Err(error),
                 _ => Ok(()),

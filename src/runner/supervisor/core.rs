@@ -38,7 +38,7 @@ pub(super) struct Core {
     /// Counts what was done, for those who wait for it.
     pub(super) done: watch::Sender<u64>,
     // Plain mutexes: never held across an await.
-    busy: Mutex<HashSet<ThreadName>>,
+    care: Mutex<Care>,
     sick: Mutex<HashMap<ThreadName, Sick>>,
 }
 
@@ -49,14 +49,49 @@ struct Sick {
     until: Timestamp,
 }
 
+/// The threads that are being looked after.
+#[derive(Default)]
+struct Care {
+    /// By one at a time.
+    busy: HashSet<ThreadName>,
+    /// Whose runs were begun by that, and go on: what rings meanwhile is handed in to the run.
+    begun: HashSet<ThreadName>,
+}
+
 /// A thread that is being looked after.
-pub(super) struct Busy(Arc<Core>, ThreadName);
+pub(super) struct Busy {
+    core: Arc<Core>,
+    thread: ThreadName,
+    has_begun: bool,
+}
+
+impl Busy {
+    /// Its run goes on from now.
+    fn begin(&mut self) {
+        let mut care = self.core.care();
+        care.busy.remove(&self.thread);
+        care.begun.insert(self.thread.clone());
+        self.has_begun = true;
+    }
+}
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.busy().remove(&self.1);
-        self.0.done.send_modify(|done| *done += 1);
+        let mut care = self.core.care();
+        let of = if self.has_begun { &mut care.begun } else { &mut care.busy };
+        of.remove(&self.thread);
+        drop(care);
+        self.core.done.send_modify(|done| *done += 1);
     }
+}
+
+/// Whether a thread can be looked after now.
+pub(super) enum Taken {
+    Free(Busy),
+    /// Somebody looks after it.
+    Busy,
+    /// It could not be gone on with just now.
+    Sick,
 }
 
 impl Core {
@@ -69,12 +104,12 @@ impl Core {
     ) -> Arc<Self> {
         let (runs, suspects) = (Arc::new(Semaphore::new(recovery.at_once)), Lane::new(()));
         let (closing, done) = (watch::Sender::new(false), watch::Sender::new(0));
-        let (busy, sick) = Default::default();
-        Arc::new(Self { store, clock, hub, charges, outbox, recovery, runs, suspects, closing, done, busy, sick })
+        let (care, sick) = Default::default();
+        Arc::new(Self { store, clock, hub, charges, outbox, recovery, runs, suspects, closing, done, care, sick })
     }
 
-    fn busy(&self) -> MutexGuard<'_, HashSet<ThreadName>> {
-        self.busy.lock().unwrap_or_else(PoisonError::into_inner)
+    fn care(&self) -> MutexGuard<'_, Care> {
+        self.care.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn sick(&self) -> MutexGuard<'_, HashMap<ThreadName, Sick>> {
@@ -83,7 +118,8 @@ impl Core {
 
     /// The threads that are being looked after.
     pub(super) fn at_work(&self) -> Vec<ThreadName> {
-        self.busy().iter().cloned().collect()
+        let care = self.care();
+        care.busy.union(&care.begun).cloned().collect()
     }
 
     /// Begins nothing new.
@@ -117,17 +153,21 @@ impl Core {
     }
 
     /// Takes a thread to look after, unless somebody does or it could not be gone on with just now.
-    pub(super) fn take(self: &Arc<Self>, thread: &ThreadName) -> Option<Busy> {
+    pub(super) fn take(self: &Arc<Self>, thread: &ThreadName) -> Taken {
         let now = self.clock.now();
         if self.sick().get(thread).is_some_and(|sick| sick.until > now) {
-            return None;
+            return Taken::Sick;
         }
-        self.busy().insert(thread.clone()).then(|| Busy(Arc::clone(self), thread.clone()))
+        if !self.care().busy.insert(thread.clone()) {
+            return Taken::Busy;
+        }
+        Taken::Free(Busy { core: Arc::clone(self), thread: thread.clone(), has_begun: false })
     }
 
     /// Does what there is to do for a thread.
-    pub(super) async fn look_after(&self, thread: &ThreadName) {
-        match self.do_what_is_due(thread).await {
+    pub(super) async fn look_after(&self, mut busy: Busy) {
+        let thread = &busy.thread.clone();
+        match self.do_what_is_due(thread, &mut busy).await {
             Ok(()) => _ = self.sick().remove(thread),
             // Somebody else runs it, or all ends: that is as it should be.
             Err(error) if error.is_busy() || error.code() == "shut-down" => {}
@@ -135,7 +175,7 @@ impl Core {
         }
     }
 
-    async fn do_what_is_due(&self, thread: &ThreadName) -> Result<(), Error> {
+    async fn do_what_is_due(&self, thread: &ThreadName, busy: &mut Busy) -> Result<(), Error> {
         let (charge, peek) = self.peek(thread).await?;
         self.tell_of(thread, &peek).await?;
         if !peek.reminders.is_empty() || (peek.is_at_work && !peek.overdue.is_empty()) {
@@ -143,10 +183,12 @@ impl Core {
         }
         match peek.status {
             _ if peek.is_at_work || self.is_closing() => Ok(()),
-            ThreadStatus::Running => self.recover(charge, thread, &peek).await,
-            ThreadStatus::Ready => self.go_on(charge, thread).await,
-            _ if !peek.overdue.is_empty() => self.go_on(charge, thread).await,
-            _ => Ok(()),
+            ThreadStatus::Running => self.recover(charge, thread, &peek, busy).await,
+            ThreadStatus::Ready => self.go_on(charge, thread, busy).await,
+            _ if peek.overdue.is_empty() => Ok(()),
+            ThreadStatus::Waiting | ThreadStatus::Outside => self.go_on(charge, thread, busy).await,
+            // It was stopped, or has failed: somebody has to want it to go on. What it asked is over all the same.
+            _ => charge.expire(thread).await,
         }
     }
 
@@ -185,13 +227,13 @@ impl Core {
         Ok(())
     }
 
-    async fn go_on(&self, charge: &Arc<dyn Charge>, thread: &ThreadName) -> Result<(), Error> {
+    async fn go_on(&self, charge: &Arc<dyn Charge>, thread: &ThreadName, busy: &mut Busy) -> Result<(), Error> {
         let Some(_permit) = self.permit().await else { return Ok(()) };
-        charge.go_on(thread).await
+        charge.go_on(thread, &mut || busy.begin()).await
     }
 
     /// Goes on with a thread whose process died, or gives it to a person.
-    async fn recover(&self, charge: &Arc<dyn Charge>, thread: &ThreadName, peek: &Peek) -> Result<(), Error> {
+    async fn recover(&self, charge: &Arc<dyn Charge>, thread: &ThreadName, peek: &Peek, busy: &mut Busy) -> Result<(), Error> {
         let (deaths, now) = (peek.deaths, self.clock.now());
         let run = peek.run.map(|run| run.0.to_string()).unwrap_or_default();
         if deaths >= self.recovery.deaths_max {
@@ -206,13 +248,14 @@ impl Core {
         let notice = Notice::new(NoticeKind::Recovered, Some(thread), &run, text, now).about(json!({"deaths": deaths}));
         self.outbox.put(&notice).await?;
         if deaths <= 1 {
-            return self.go_on(charge, thread).await;
+            return self.go_on(charge, thread, busy).await;
         }
         // It may be what the process dies of: after a while, and alone, so that it takes no other thread along.
         self.pause_for(self.recovery.delay(deaths)).await;
         let lane = self.suspects.lock().await;
         let Some(_permit) = self.permit().await else { return Ok(()) };
-        let run = charge.go_on(thread);
+        let mut began = || busy.begin();
+        let run = charge.go_on(thread, &mut began);
         tokio::pin!(run);
         let ended = tokio::time::timeout(self.recovery.probation, run.as_mut()).await;
         drop(lane);

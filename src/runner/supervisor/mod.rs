@@ -184,7 +184,7 @@ impl<S: State> Supervise<S> {
         self
     }
 
-    /// What holds for questions to people that say no times of their own and are asked from now on.
+    /// What holds for questions to people that say no times of their own, and are asked by runs that begin from now on.
     pub fn questions(mut self, terms: QuestionTerms) -> Self {
         self.terms = terms;
         self

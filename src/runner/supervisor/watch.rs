@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use tokio::task::JoinSet;
 
-use super::core::{Core, TICK};
+use super::core::{Core, TICK, Taken};
 use crate::clock::Timestamp;
 use crate::id::ThreadName;
 use crate::store::{AlarmRow, Order, StoreError, ThreadQuery, ThreadStatus};
 
-/// How many threads are being looked after at once at most; what else is due waits.
+/// How many threads are being looked after at once at least before what else is due waits.
 const AT_ONCE: usize = 1_000;
 /// How many lines of an index are read at once.
 const PAGE: usize = 256;
@@ -18,7 +18,7 @@ const PAGE: usize = 256;
 pub(super) struct Watch {
     core: Arc<Core>,
     tasks: JoinSet<()>,
-    /// Something that is due waits for one of the tasks to end.
+    /// Something that is due waits for one of the tasks to end or to begin a run.
     is_full: bool,
     /// When threads are looked for next whose process died.
     orphans_at: Option<Timestamp>,
@@ -118,16 +118,17 @@ impl Watch {
     /// False if there is no room for more.
     fn look_after(&mut self, thread: &ThreadName) -> bool {
         while self.tasks.try_join_next().is_some() {}
-        if self.tasks.len() >= AT_ONCE {
+        if self.tasks.len() >= AT_ONCE.max(self.core.recovery.at_once.saturating_mul(2)) {
             self.is_full = true;
             return false;
         }
-        if let Some(busy) = self.core.take(thread) {
-            let (core, thread) = (Arc::clone(&self.core), thread.clone());
-            self.tasks.spawn(async move {
-                core.look_after(&thread).await;
-                drop(busy);
-            });
+        match self.core.take(thread) {
+            Taken::Free(busy) => {
+                let core = Arc::clone(&self.core);
+                _ = self.tasks.spawn(async move { core.look_after(busy).await });
+            }
+            Taken::Busy => self.is_full = true,
+            Taken::Sick => {}
         }
         true
     }
