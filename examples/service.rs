@@ -18,6 +18,7 @@
 //! | `--step-ms N` | how long a step takes | 200 |
 //! | `--patience-ms N` | how long a step may give no sign of life | 600000 |
 //! | `--drain-ms N` | how long steps have to end on SIGTERM, before they are cut off | 10000 |
+//! | `--deaths-max N` | after how many deaths of its process a thread is given up | 3 |
 //! | `--ask` | a person is asked about an effect in doubt; without it the ledger is looked up | |
 //! | `--poison`, `--hang`, `--block THREAD` | in its `charge` that thread aborts the process, hangs for ever, blocks its thread of the runtime for ever | |
 //!
@@ -37,7 +38,7 @@ use std::time::Duration;
 
 use ferrata::store::{RedbStore, ThreadQuery, ThreadStatus};
 use ferrata::{
-    BuildError, Context, Dep, END, Graph, NodeError, Notice, Notifier, Notifying, Performed, Runner, START, State, View,
+    BuildError, Context, Dep, END, Graph, NodeError, Notice, Notifier, Notifying, Performed, Recovery, Runner, START, State, View,
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -186,10 +187,11 @@ async fn serve(options: Options) -> Result<(), Box<dyn Error>> {
     let store = RedbStore::open(&options.store)?;
     let ledger = OpenOptions::new().create(true).append(true).open(&options.ledger)?;
     let (threads, patience, drain) = (options.threads, options.patience, options.drain);
+    let recovery = Recovery::default().deaths_max(options.deaths_max);
     let runner = Runner::new(graph()?, store).provide(Arc::new(Works { ledger, options }));
     let told_to_end = told_to_end()?;
     tokio::pin!(told_to_end);
-    let supervisor = runner.supervise().notify(Lines).patience(Some(patience)).start().await?;
+    let supervisor = runner.supervise().notify(Lines).patience(Some(patience)).recovery(recovery).start().await?;
     let mut work: JoinSet<()> = (0..threads).map(|number| begin(runner.clone(), number)).collect();
     let (mut typed, mut tick) = (keyboard::lines(), tokio::time::interval(Duration::from_millis(20)));
     loop {

@@ -12,6 +12,7 @@ pub(crate) struct Options {
     pub(crate) step: Duration,
     pub(crate) patience: Duration,
     pub(crate) drain: Duration,
+    pub(crate) deaths_max: u32,
     pub(crate) asks: bool,
     pub(crate) poison: Option<String>,
     pub(crate) hang: Option<String>,
@@ -21,7 +22,7 @@ pub(crate) struct Options {
 impl Options {
     pub(crate) fn read(mut arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let (mut store, mut ledger, mut asks) = (None, None, false);
-        let (mut threads, mut step, mut patience, mut drain) = (20, 200, 600_000, 10_000);
+        let (mut threads, mut step, mut patience, mut drain, mut deaths_max) = (20, 200, 600_000, 10_000, 3);
         let (mut poison, mut hang, mut block) = (None, None, None);
         while let Some(name) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{name} needs a value"));
@@ -33,6 +34,7 @@ impl Options {
                 "--step-ms" => step = number(value()?)?,
                 "--patience-ms" => patience = number(value()?)?,
                 "--drain-ms" => drain = number(value()?)?,
+                "--deaths-max" => deaths_max = number(value()?)?.try_into().map_err(|_| "--deaths-max is too large")?,
                 "--ask" => asks = true,
                 "--poison" => poison = Some(value()?),
                 "--hang" => hang = Some(value()?),
@@ -42,6 +44,6 @@ impl Options {
         }
         let (store, ledger) = (store.ok_or("--store FILE is missing")?, ledger.ok_or("--ledger FILE is missing")?);
         let [step, patience, drain] = [step, patience, drain].map(Duration::from_millis);
-        Ok(Self { store, ledger, threads, step, patience, drain, asks, poison, hang, block })
+        Ok(Self { store, ledger, threads, step, patience, drain, deaths_max, asks, poison, hang, block })
     }
 }
