@@ -32,6 +32,9 @@ pub(crate) struct Times {
     pub(crate) patience: Option<Duration>,
 }
 
+/// How often somebody looks for signs of life while an attempt is waited for with patience.
+const LOOKS: u32 = 4;
+
 /// Why an attempt is cut off.
 enum Over {
     TimedOut(String),
@@ -135,29 +138,28 @@ async fn in_time(run: impl Future<Output = Ended>, attempt: &Attempt, times: Tim
             _ = after(next.map(|next| next - silence)) => match next.filter(|_| attempt.beats() == beats) {
                 None => silence = Duration::ZERO,
                 Some(long) => {
-                    let message = format!("it gave no sign of life for {} ms", long.as_millis());
-                    if times.idle == Some(long) {
-                        return Err(Over::TimedOut(message));
-                    }
-                    if attempt.is_calling() {
-                        silence = if next_look(times, long).is_some() { long } else { Duration::ZERO };
-                        continue;
-                    }
-                    if times.patience != Some(long) {
-                        return Err(Over::Stalled(message));
-                    }
-                    attempt.tell_stalled(&message).await;
                     silence = long;
+                    let message = || format!("it gave no sign of life for {} ms", long.as_millis());
+                    match Some(long) {
+                        long if long == times.idle => return Err(Over::TimedOut(message())),
+                        // The tasks of the graph that it called are looked at themselves.
+                        _ if attempt.is_calling() => if next_look(times, silence).is_none() {
+                            silence = Duration::ZERO;
+                        },
+                        long if long == times.patience.map(|patience| patience.saturating_mul(2)) => return Err(Over::Stalled(message())),
+                        long if long == times.patience => attempt.tell_stalled(&message()).await,
+                        _ => {}
+                    }
                 }
             },
         }
     }
 }
 
-/// After how long a silence somebody looks at it next: when its patience is at an end for the first time and for the second time, and when it has timed out.
+/// After how long a silence somebody looks at it next: when it has timed out, and in quarters of its patience, until that has ended twice.
 fn next_look(Times { idle, patience, .. }: Times, silence: Duration) -> Option<Duration> {
-    let twice = patience.map(|patience| patience.saturating_mul(2));
-    idle.into_iter().chain(patience).chain(twice).filter(|long| *long > silence).min()
+    let quarters = patience.into_iter().flat_map(|patience| (1..=2 * LOOKS).map(move |n| patience.saturating_mul(n) / LOOKS));
+    idle.into_iter().chain(quarters).filter(|long| *long > silence).min()
 }
 
 /// Comes back after that time, and never if there is none.

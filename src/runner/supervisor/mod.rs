@@ -199,7 +199,7 @@ impl<S: State> Supervise<S> {
     /// How long an attempt of a node may give no sign of life, if the node says nothing of it [itself](crate::Node::patience); ten minutes if not set, and `None` for as long as it takes. Signs
     /// of life are those of [`idle_timeout`](crate::Node::idle_timeout).
     ///
-    /// After that time somebody is told, and the node is polled once more, in case nothing woke it up. After as much again its attempt is cut off and begun again, once: effects keep what they
+    /// After that time, or a quarter more, somebody is told, and the node is polled once more, in case nothing woke it up. After as much again its attempt is cut off and begun again, once: effects keep what they
     /// did, and one that was under way is in doubt. If that hangs, too, a person is asked.
     pub fn patience(mut self, time: Option<Duration>) -> Self {
         self.patience = time;

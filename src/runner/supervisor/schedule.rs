@@ -122,7 +122,7 @@ impl<S: State> Scheduler<S> {
     }
 
     pub(super) async fn work(self, core: Arc<Core>) {
-        loop {
+        while !core.is_closing() {
             let wait = match self.turn(&core).await {
                 Ok(wait) => wait,
                 Err(error) => {
