@@ -54,9 +54,10 @@ fn two_hundred_threads_go_on_by_themselves_after_each_of_several_kills() {
         let ledger = place.ledger();
         in_node(&ledger, "charge").len() == 200 && ledger.performed().len() >= 40
     });
-    let mut last = (0, BTreeSet::new());
+    let (mut last, mut told, mut died) = ((0, BTreeSet::new()), BTreeSet::new(), 0);
     for kill in 1..=4_u64 {
-        process.kill();
+        // What was not told by then is told by the next one.
+        told.extend(process.kill().about("recovered"));
         let (stored, known) = (place.threads(), place.ledger().len());
         let (finished, statuses) = (stored.finished(), stored.statuses());
         let [done, cut_off] =
@@ -66,18 +67,17 @@ fn two_hundred_threads_go_on_by_themselves_after_each_of_several_kills() {
         let began = process.began;
         match kill {
             1 => {
-                assert_eq!(cut_off, 200, "all were at work");
+                assert!(cut_off >= 100, "most were at work: {cut_off}");
+                died = cut_off;
                 process.until("one goes on", |_| place.ledger().len() > known);
                 let first = began.elapsed();
-                process.until("all go on", |_| at_work(&place.ledger().behind(known)).len() == 200);
-                let (all, told) = (began.elapsed(), process.said());
-                assert_eq!(told.about("recovered").iter().collect::<BTreeSet<_>>().len(), 200);
-                let last = told.last("recovered").expect("somebody is told") - began;
+                process.until("all go on", |_| at_work(&place.ledger().behind(known)).len() == cut_off);
                 tell(&format!(
-                    "200 threads after a kill: the first goes on after {first:?}, the last after {all:?}; told of the last after {last:?}"
+                    "{cut_off} threads after a kill: the first goes on after {first:?}, the last after {:?}",
+                    began.elapsed()
                 ));
             }
-            _ => process.until("some go on", |_| place.ledger().len() >= known + 60),
+            _ => process.until("some go on", |_| place.ledger().len() >= known + 40),
         }
         last = (known, finished);
         assert_none_again(&place.ledger().behind(known), &last.1);
@@ -86,6 +86,8 @@ fn two_hundred_threads_go_on_by_themselves_after_each_of_several_kills() {
     let ended = process.ended(LONG);
     ended.well();
     assert_none_again(&place.ledger().behind(last.0), &last.1);
+    told.extend(ended.said().about("recovered"));
+    assert_eq!(told.len(), died, "somebody was told of each");
     tell(&format!("after the last kill all are through in {:?}", ended.after));
     let stored = place.threads();
     assert_eq!(stored.statuses(), [(ThreadStatus::Done, 200)].into());

@@ -37,7 +37,7 @@ impl Place {
         let mut command = Command::new(&self.program);
         command.arg("--store").arg(self.store()).arg("--ledger").arg(self.dir.path().join("ledger.txt"));
         let mut process = Process::start_with_keyboard(command.args(options.split_whitespace()));
-        let said: Arc<Mutex<Vec<(Instant, Value)>>> = Arc::default();
+        let said: Arc<Mutex<Vec<Value>>> = Arc::default();
         let complaint: Arc<Mutex<String>> = Arc::default();
         let (stdout, mut stderr) = (BufReader::new(process.stdout()), process.stderr());
         let (hears, keeps) = (Arc::clone(&said), Arc::clone(&complaint));
@@ -45,7 +45,7 @@ impl Place {
             for line in stdout.lines().map_while(Result::ok) {
                 // A line that a kill has torn says nothing.
                 let Ok(value) = serde_json::from_str(&line) else { continue };
-                hears.lock().expect("no panic").push((Instant::now(), value));
+                hears.lock().expect("no panic").push(value);
             }
         });
         let err = std::thread::spawn(move || {
@@ -161,7 +161,7 @@ impl Ledger {
 pub(crate) struct Service {
     process: Process,
     pub(crate) began: Instant,
-    said: Arc<Mutex<Vec<(Instant, Value)>>>,
+    said: Arc<Mutex<Vec<Value>>>,
     complaint: Arc<Mutex<String>>,
     readers: Vec<std::thread::JoinHandle<()>>,
 }
@@ -171,7 +171,7 @@ pub(crate) struct Service {
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
     pub(crate) after: Duration,
-    said: Vec<(Instant, Value)>,
+    said: Vec<Value>,
     pub(crate) complaint: String,
 }
 
@@ -239,28 +239,23 @@ impl Ended {
     /// It ended well. Gives what became of the runs: those that ended, that were cut off, that are stuck.
     pub(crate) fn well(&self) -> [Vec<String>; 3] {
         assert!(self.status.success(), "{self:?}");
-        let (_, down) = self.said.last().expect("it says what became of the runs");
+        let down = self.said.last().expect("it says what became of the runs");
         ["ended", "cut", "stuck"].map(|which| serde_json::from_value(down[which].clone()).expect("a list of threads"))
     }
 }
 
-/// What a process said, and when.
+/// What a process said.
 #[derive(Clone, Debug)]
-pub(crate) struct Said(Vec<(Instant, Value)>);
+pub(crate) struct Said(Vec<Value>);
 
 impl Said {
     /// Notices of that kind.
     pub(crate) fn notices(&self, kind: &str) -> Vec<&Value> {
-        self.0.iter().map(|(_, line)| line).filter(|line| line["kind"] == kind).collect()
+        self.0.iter().filter(|line| line["kind"] == kind).collect()
     }
 
     /// The threads that those notices are about.
     pub(crate) fn about(&self, kind: &str) -> Vec<String> {
         self.notices(kind).iter().filter_map(|notice| notice["thread"].as_str().map(str::to_owned)).collect()
-    }
-
-    /// When the last of them came.
-    pub(crate) fn last(&self, kind: &str) -> Option<Instant> {
-        self.0.iter().rev().find(|(_, line)| line["kind"] == kind).map(|(at, _)| *at)
     }
 }
