@@ -9,6 +9,7 @@
 //! - [`questions`]: where a person decides.
 //! - [`effects`]: what is done outside, once, and how it is taken back.
 //! - [`failures`]: what is tried again, what is not, and what then.
+//! - [`supervisor`]: what happens without a caller: time, signals, recovery.
 //! - [`history_and_forks`]: back in time, without losing anything.
 //! - [`streams`]: watching a run.
 //! - [`durability`]: what survives, and how runs end.
@@ -37,6 +38,9 @@ pub mod effects {}
 
 #[doc = include_str!("docs/failures.md")]
 pub mod failures {}
+
+#[doc = include_str!("docs/supervisor.md")]
+pub mod supervisor {}
 
 #[doc = include_str!("docs/history_and_forks.md")]
 pub mod history_and_forks {}

@@ -78,7 +78,7 @@ async fn format_1_is_brought_up_to_date_and_its_threads_go_on() {
     assert!(store.load(&name, Reach::Whole).await.expect("it is read").entries.len() > 10);
 }
 
-/// What `format-2.redb` and `format-3.redb` hold, but that of the older one no question has a deadline. The desk's clock and its bank are those of whoever calls.
+/// What the files from `format-2.redb` on hold, but that of the older one no question has a deadline. The desk's clock and its bank are those of whoever calls.
 async fn make(desk: &Desk, path: &Path) {
     // Small, and with an artifact all the same.
     let store = RedbOptions::new().artifacts_above(2_500).open(path).expect("a store");
@@ -181,6 +181,22 @@ async fn format_2_is_read_and_its_threads_go_on() {
 #[tokio::test]
 async fn format_3_is_read_and_its_threads_go_on() {
     goes_on(&fixture("format-3.redb"), BY_DEADLINE).await;
+}
+
+#[tokio::test]
+async fn format_4_is_read_and_its_threads_go_on() {
+    goes_on(&fixture("format-4.redb"), BY_DEADLINE).await;
+}
+
+#[tokio::test]
+async fn what_an_older_file_knows_of_deadlines_rings() {
+    for (name, rings) in [("format-2.redb", 0), ("format-3.redb", 1), ("format-4.redb", 1)] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let store = RedbStore::open(whole_copy(&fixture(name), dir.path())).expect("it is read");
+        let alarms = store.alarms(None, 10).await.expect("a list");
+        assert_eq!(alarms.len(), rings, "{name}: {alarms:?}");
+        assert!(alarms.iter().all(|row| row.thread.as_str() == "waiting"), "{alarms:?}");
+    }
 }
 
 #[tokio::test]

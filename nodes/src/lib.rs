@@ -12,6 +12,8 @@
 //!
 //! - [`Tool`] is a function that a model may want called, [`ToolsNode`] the node that calls it; see below.
 //!
+//! - [`Webhook`] sends what a supervisor notices to a URL, signed.
+//!
 //! Nothing here retries. An error says whether sending the same request again makes sense ([`ModelErrorClass`]); whether it is done is
 //! the business of the graph's policy, so that a failing endpoint sees no more requests than the policy allows.
 //!
@@ -72,6 +74,7 @@ mod pinned;
 mod prices;
 mod recall;
 mod recorded;
+mod retry_after;
 mod rewritten;
 mod router;
 mod scripted;
@@ -79,6 +82,7 @@ mod summary;
 mod summary_node;
 mod tokens;
 mod tools;
+mod webhook;
 
 pub use ask_for::ask_for;
 pub use cached::Cached;
@@ -101,3 +105,4 @@ pub use scripted::Scripted;
 pub use summary::{RollingSummary, SUMMARY_ID, SUMMARY_MARKER, Summary, SummaryError};
 pub use tokens::{Tiktoken, TokenCounter};
 pub use tools::{Risk, Tool, ToolContext, ToolsError, ToolsNode};
+pub use webhook::{VerifyError, Webhook, WebhookError, WebhookSecret};

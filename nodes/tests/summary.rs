@@ -227,10 +227,16 @@ async fn large_messages_are_folded_in_chunks() {
     let tail = |message| [booking(8), vec![message]].concat();
     let mut with_result = booking(8);
     with_result.extend([calls(&["c9"], "{}"), result("c9", large.clone())]);
-    for messages in [tail(Message::user(large.clone())), tail(Message::assistant(large.clone())), with_result] {
+    // What the model has to answer now stays word for word, or nothing is sent.
+    let settings = RollingSummary::new().budget(1_000).summary_percent(20).chunk(500);
+    let model = brief();
+    let refused = fold(&settings, &tail(Message::user(large.clone())), &model).await.unwrap_err();
+    assert!(refused.to_string().starts_with("the last user message has"), "{refused}");
+    assert!(model.requests().is_empty());
+    let answered = [tail(Message::user(large.clone())), vec![Message::assistant("Table 4, then.")]].concat();
+    for messages in [answered, tail(Message::assistant(large.clone())), with_result] {
         let model = brief();
-        let after =
-            fold(&RollingSummary::new().budget(1_000).summary_percent(20).chunk(500), &messages, &model).await.unwrap().unwrap();
+        let after = fold(&settings, &messages, &model).await.unwrap().unwrap();
         check(&messages, &after, 1_000, "large");
         let requests = model.requests();
         assert!(requests.len() > 10, "{}", requests.len());

@@ -67,15 +67,15 @@ macro_rules! says {
 
         /// How long after asking it can be answered. What happens then is said by [`on_expiry`](Self::on_expiry).
         ///
-        /// The deadline is recorded with the question, and honoured when the thread is continued: nothing rings by itself. An answer that comes
-        /// later is refused, with the code `question-expired`.
+        /// The deadline is recorded with the question, and honoured when the thread is continued; a
+        /// [supervisor](crate::Runner::supervise) does that in time. An answer that comes later is refused, with the code `question-expired`.
         pub fn deadline(mut self, within: Duration) -> Self {
             self.says.deadline = Some(within);
             self
         }
 
-        /// How long after asking somebody should be reminded; can be said several times. Kept with the question, for whoever looks after open
-        /// questions.
+        /// How long after asking somebody should be reminded; can be said several times. Kept with the question; a
+        /// [supervisor](crate::Runner::supervise) does it.
         pub fn remind_after(mut self, time: Duration) -> Self {
             self.says.reminders.push(time);
             self

@@ -116,7 +116,7 @@ impl NotifyError {
         Self { text: text.into(), is_final: true, after: None }
     }
 
-    /// How long it is to be left alone at least.
+    /// How long the notifier is to be left alone at least, with all its notices; up to a week.
     #[must_use]
     pub fn after(mut self, time: Duration) -> Self {
         self.after = Some(time);
@@ -148,7 +148,8 @@ pub type Notifying<'n> = Pin<Box<dyn Future<Output = Result<(), NotifyError>> + 
 /// Tells somebody of what a [supervisor](crate::Runner::supervise) notices.
 ///
 /// A notice is kept in the store until it got through, and is tried again with growing delays, over restarts: it gets through at least once. Each has an
-/// [`id`](Notice::id) by which whoever gets it twice can tell.
+/// [`id`](Notice::id) by which whoever gets it twice can tell. Notices are told one after the other, the oldest first; one that fails has its turn again behind all others, so that
+/// it holds up none of them. After a week it is dropped, with a word in the program's log.
 ///
 /// ```
 /// use ferrata::{Notice, Notifier, Notifying};
@@ -173,7 +174,7 @@ pub trait Notifier: Send + Sync + fmt::Debug + 'static {
     /// By what its notices are kept. Two notifiers of one supervisor have two names; a name that changes leaves what was kept behind.
     fn name(&self) -> &str;
 
-    /// Tells of one notice. One that takes longer than a minute counts as failed.
+    /// Tells of one notice. Who takes longer than a minute, or panics, has failed, and is asked again later.
     fn notify<'n>(&'n self, notice: &'n Notice) -> Notifying<'n>;
 }
 

@@ -12,8 +12,8 @@ use crate::id::{Position, ThreadName};
 use crate::log::{Exported, Snapshot, cut};
 use crate::state::State;
 use crate::store::{
-    InboxQuery, Loaded, OpenQuestion, Prune, Pruned, Reach, Restore, Store, ThreadInfo, ThreadQuery, ThreadStatus, alarms_of,
-    open_to_people,
+    Alarm, AlarmRow, InboxQuery, Loaded, OpenQuestion, Prune, Pruned, Reach, Restore, Store, ThreadInfo, ThreadQuery,
+    ThreadStatus, alarms_of, open_to_people,
 };
 
 /// How many threads are listed at once by what looks at all of them.
@@ -215,14 +215,16 @@ impl<S: State> Runner<S> {
     pub async fn verify(&self) -> Result<Checked, Error> {
         let store = self.store("verify threads")?;
         let (mut checked, mut page) = (Checked::default(), ThreadQuery::new().limit(PAGE));
-        let mut questions = indexed_questions(&**store, InboxQuery::new()).await?;
+        let (mut questions, mut alarms) =
+            (indexed_questions(&**store, InboxQuery::new()).await?, indexed_alarms(&**store).await?);
         loop {
             let found = store.threads(&page).await?;
             let Some(last) = found.last() else { return Ok(checked) };
             page = page.after(last);
             for thread in found {
-                let questions = questions.remove(&thread.name).unwrap_or_default();
-                match self.thread(thread.name.as_str()).check(&thread, questions).await {
+                let indexed =
+                    (questions.remove(&thread.name).unwrap_or_default(), alarms.remove(&thread.name).unwrap_or_default());
+                match self.thread(thread.name.as_str()).check(&thread, indexed).await {
                     Ok(records) => (checked.threads, checked.records) = (checked.threads + 1, checked.records + records),
                     Err(error) if error.code() == "other-graph" => checked.others += 1,
                     Err(error) => checked.faults.push((thread.name, error.to_string())),
@@ -245,6 +247,20 @@ async fn indexed_questions(store: &dyn Store, mut page: InboxQuery) -> Result<Ha
     }
 }
 
+/// What the index says of alarms, by thread.
+async fn indexed_alarms(store: &dyn Store) -> Result<HashMap<ThreadName, HashSet<Alarm>>, Error> {
+    let mut found: HashMap<ThreadName, HashSet<Alarm>> = HashMap::new();
+    let mut behind: Option<AlarmRow> = None;
+    loop {
+        let rows = store.alarms(behind.as_ref(), PAGE).await?;
+        let Some(last) = rows.last().cloned() else { return Ok(found) };
+        behind = Some(last);
+        for row in rows {
+            found.entry(row.thread).or_default().insert(row.alarm);
+        }
+    }
+}
+
 /// Whether a thread is as it was listed.
 async fn is_still(store: &dyn Store, thread: &ThreadInfo) -> Result<bool, Error> {
     let query = ThreadQuery::new().prefix(thread.name.as_str()).limit(1);
@@ -252,8 +268,12 @@ async fn is_still(store: &dyn Store, thread: &ThreadInfo) -> Result<bool, Error>
 }
 
 impl<S: State> Thread<S> {
-    /// Folds the thread's records. Gives how many there are.
-    async fn check(&self, listed: &ThreadInfo, questions: HashSet<OpenQuestion>) -> Result<u64, Error> {
+    /// Folds the thread's records, and compares the indexes. Gives how many records there are.
+    async fn check(
+        &self,
+        listed: &ThreadInfo,
+        (questions, alarms): (HashSet<OpenQuestion>, HashSet<Alarm>),
+    ) -> Result<u64, Error> {
         let (name, store) = (self.name()?, self.store("verify a thread")?);
         // What stands in place of secrets is not compared.
         let newest = store.load(name, Reach::Newest).await?.snapshot.filter(|_| self.kind().secret_names().is_empty());
@@ -277,6 +297,13 @@ impl<S: State> Thread<S> {
         let now = async || indexed_questions(&**store, InboxQuery::new().prefix(name.as_str())).await;
         if open != questions && open != now().await?.remove(name).unwrap_or_default() && is_still(&**store, listed).await? {
             return Err(Error::other_questions(name));
+        }
+        let rings: HashSet<Alarm> = alarms_of(&folded.facts.questions).into_iter().collect();
+        if rings != alarms
+            && is_still(&**store, listed).await?
+            && rings != indexed_alarms(&**store).await?.remove(name).unwrap_or_default()
+        {
+            return Err(Error::other_alarms(name));
         }
         Ok(records)
     }

@@ -13,8 +13,8 @@ use reqwest::{Response, StatusCode};
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 
-use super::retry_after::retry_after;
 use crate::error::{ModelError, ModelErrorClass};
+use crate::retry_after::retry_after;
 
 /// How much of a failure's body is read; error pages can be of any size.
 const BODY_BYTES_MAX: usize = 64 * 1024;

@@ -4,7 +4,6 @@ mod answer;
 mod assemble;
 mod failure;
 mod http;
-mod retry_after;
 mod sse;
 mod wire;
 

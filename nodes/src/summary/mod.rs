@@ -57,8 +57,8 @@ const DOCUMENT: &str = "Condense the document in the next message. Keep what it 
 /// Keeps a conversation under a budget by folding its oldest messages into one running summary.
 ///
 /// What stays word for word: system messages, the first user message that is not pinned (the task), what is
-/// [`pinned`](crate::pinned()), the last user message if it fits, and as many of the newest
-/// messages as fit. Calls of tools and their results stay together or are folded together. All the rest is in one message with the
+/// [`pinned`](crate::pinned()), the last user message (one that is answered only
+/// if it fits), and as many of the newest messages as fit. Calls of tools and their results stay together or are folded together. All the rest is in one message with the
 /// id [`SUMMARY_ID`] behind the first task; its first line is [`SUMMARY_MARKER`].
 ///
 /// All sizes are in tokens by the counter that is handed in:

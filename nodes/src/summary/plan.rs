@@ -64,7 +64,11 @@ pub(super) fn plan(messages: &[Message], counts: &[usize], limits: Limits) -> Re
         let what = "the calls that wait for their results have".to_owned();
         return Err(TooLarge { what, tokens: tokens(&waiting), room: limits.budget + tokens(&waiting) - used });
     }
-    let last_user = last_user.filter(|&at| used + counts[at] <= limits.budget);
+    let fits = |at: usize| used + counts[at] <= limits.budget;
+    if let Some(at) = last_user.filter(|&at| !fits(at) && !is_answered(&messages[at..])) {
+        return Err(TooLarge { what: "the last user message has".to_owned(), tokens: counts[at], room: limits.budget - used });
+    }
+    let last_user = last_user.filter(|&at| fits(at));
     used += last_user.map_or(0, |at| counts[at]);
 
     let mut kept: HashSet<usize> = waiting.into_iter().chain(last_user).collect();
@@ -79,6 +83,11 @@ pub(super) fn plan(messages: &[Message], counts: &[usize], limits: Limits) -> Re
         kept.extend(&unit.places);
     }
     Ok(sorted_out(messages.len(), summary, &fixed, task, &kept))
+}
+
+/// Whether a model has said something to the first of these that calls nothing: it no longer works on it.
+fn is_answered(messages: &[Message]) -> bool {
+    messages.iter().any(|message| message.role == Role::Assistant && message.tool_calls.is_empty())
 }
 
 /// The fixed part must leave room for a conversation: else each new message would fold again and gain nothing.

@@ -217,6 +217,10 @@ impl Error {
         Self::of(Kind::Signal { thread: thread.clone(), refusal })
     }
 
+    pub(crate) fn other_alarms(thread: &ThreadName) -> Self {
+        Self::of(Kind::OtherAlarms { thread: thread.clone() })
+    }
+
     pub(crate) fn other_store() -> Self {
         Self::of(Kind::OtherStore)
     }

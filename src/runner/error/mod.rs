@@ -81,6 +81,8 @@ enum Kind {
     OtherStatus { thread: ThreadName, listed: ThreadStatus, told: ThreadStatus },
     #[error("the index of open questions does not say what the records of thread \"{thread}\" say; export and import it")]
     OtherQuestions { thread: ThreadName },
+    #[error("the index of alarms does not say what the records of thread \"{thread}\" say; export and import it")]
+    OtherAlarms { thread: ThreadName },
     #[error(transparent)]
     Export(#[from] ExportError),
     #[error("there is no thread \"{thread}\"; run it with an input first")]
@@ -170,7 +172,8 @@ impl Error {
             | Kind::ForkedFromNowhere { .. }
             | Kind::OtherSnapshot { .. }
             | Kind::OtherStatus { .. }
-            | Kind::OtherQuestions { .. } => "log-damaged",
+            | Kind::OtherQuestions { .. }
+            | Kind::OtherAlarms { .. } => "log-damaged",
             Kind::Exists { .. } => "thread-exists",
             Kind::Export(_) => "export",
             Kind::Shape { .. } => "state-shape",

@@ -13,7 +13,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use self::core::Core;
@@ -232,9 +232,10 @@ impl<S: State> Supervise<S> {
         let core = Core::new((store, clock), hub, charges, outbox, recovery);
         let mut loops = vec![tokio::spawn(Watch::new(Arc::clone(&core)).work())];
         loops.extend(begins.into_iter().map(|(_, begin)| tokio::spawn(begin(Arc::clone(&core)))));
-        let mut workers: Vec<JoinHandle<()>> = core.outbox.workers().into_iter().map(tokio::spawn).collect();
-        workers.push(tokio::spawn(keep_notices(Arc::clone(&core.outbox), notices)));
-        Ok(Supervisor { core, loops, workers, claim: Some(claim) })
+        let workers = core.outbox.workers().into_iter().map(tokio::spawn).collect();
+        let (last, is_last) = oneshot::channel();
+        let keeper = tokio::spawn(keep_notices(Arc::clone(&core.outbox), notices, is_last));
+        Ok(Supervisor { core, loops, workers, keeper: Some((last, keeper)), claim: Some(claim) })
     }
 }
 
@@ -251,9 +252,18 @@ fn twice<'n>(names: impl Iterator<Item = &'n str>) -> Option<&'n str> {
     names.into_iter().find(|name| !known.insert(*name))
 }
 
-/// Keeps what runs have to tell.
-async fn keep_notices(outbox: Arc<Outbox>, mut notices: mpsc::Receiver<Notice>) {
-    while let Some(notice) = notices.recv().await {
+/// Keeps what runs have to tell. When `is_last` is over, it keeps what was told by then, and ends.
+async fn keep_notices(outbox: Arc<Outbox>, mut notices: mpsc::Receiver<Notice>, mut is_last: oneshot::Receiver<()>) {
+    loop {
+        let notice = tokio::select! {
+            biased;
+            notice = notices.recv() => notice,
+            _ = &mut is_last, if !notices.is_closed() => {
+                notices.close();
+                continue;
+            }
+        };
+        let Some(notice) = notice else { return };
         if let Err(error) = outbox.put(&notice).await {
             tracing::error!(%error, notice = notice.kind.code(), text = notice.text, "a notice cannot be kept");
         }
@@ -295,6 +305,8 @@ pub struct Supervisor {
     core: Arc<Core>,
     loops: Vec<JoinHandle<()>>,
     workers: Vec<JoinHandle<()>>,
+    /// Ends by itself when the sender goes.
+    keeper: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
     claim: Option<Claim>,
 }
 
@@ -330,7 +342,19 @@ impl Supervisor {
                 _ = work.await;
             }
         }
-        _ = tokio::time::timeout(LAST_NOTICES, self.core.outbox.emptied()).await;
+        let keeper = self.keeper.take().map(|(_, keeper)| keeper);
+        let last = async {
+            if let Some(keeper) = keeper {
+                _ = keeper.await;
+            }
+            self.core.outbox.emptied().await;
+        };
+        _ = tokio::time::timeout(LAST_NOTICES, last).await;
+        // Nothing holds the store any more when this is over.
+        for worker in self.workers.drain(..) {
+            worker.abort();
+            _ = worker.await;
+        }
         down
     }
 }

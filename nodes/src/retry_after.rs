@@ -8,7 +8,7 @@ use reqwest::header::{DATE, HeaderMap, RETRY_AFTER};
 ///
 /// A date is measured from the answer's own `date`, so that neither our clock nor its distance from the server's matters; without one it
 /// says nothing.
-pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(crate) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(str::trim);
     if let Some(ms) = text("retry-after-ms").and_then(|ms| ms.parse::<f64>().ok()) {
         return Duration::try_from_secs_f64(ms / 1_000.0).ok();
