@@ -5,6 +5,7 @@
 //! may, or leaves a doubt where there was time enough; a thread that takes the process down for ever, or others that are blamed for it; a node that hangs
 //! and of which nobody hears, or hears again and again; two processes over one store. The ledger is written by the nodes, and knows nothing of the engine.
 #![cfg(unix)]
+#![allow(clippy::disallowed_methods, reason = "real processes take real time")]
 
 mod support {
     pub(crate) mod common;

@@ -1,4 +1,5 @@
 //! `examples/service.rs` as real processes, one after the other over one store, and what its ledger tells.
+#![allow(clippy::disallowed_methods, reason = "real processes take real time")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Read};
