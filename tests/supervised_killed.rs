@@ -19,7 +19,7 @@ use ferrata::QuestionKind;
 use ferrata::log::Record;
 use ferrata::store::ThreadStatus;
 use support::common::tell;
-use support::service::{Ended, LONG, Ledger, Place, Stored};
+use support::service::{Ended, LONG, Ledger, Place, Said, Stored};
 
 fn jobs(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("job-{number}")).collect()
@@ -216,7 +216,12 @@ fn stalls(stored: &Stored, thread: &str) -> usize {
     stored.records().filter(|(name, record)| *name == thread && is_stall(record)).count()
 }
 
-const HANGS: &str = "--threads 8 --step-ms 50 --patience-ms 300 --hang job-5";
+/// How many times it was noticed that the thread gives no sign of life that has none. On a busy machine others may seem to hang, too.
+fn noticed(said: &Said) -> usize {
+    said.about("stalled").iter().filter(|thread| *thread == "job-5").count()
+}
+
+const HANGS: &str = "--threads 8 --step-ms 50 --patience-ms 800 --hang job-5";
 
 #[test]
 fn a_node_that_hangs_is_noticed_begun_again_once_and_comes_before_a_person_who_decides() {
@@ -224,7 +229,7 @@ fn a_node_that_hangs_is_noticed_begun_again_once_and_comes_before_a_person_who_d
     let mut process = place.start(HANGS);
     process.until("a person is asked", |said| said.notices("asked").len() == 1);
     let said = process.said();
-    assert_eq!((said.about("stalled"), said.about("asked")), (vec!["job-5".to_owned(); 2], vec!["job-5".to_owned()]));
+    assert_eq!((noticed(&said), said.about("asked")), (2, vec!["job-5".to_owned()]));
     assert_eq!(place.ledger().times("job-5", "charge"), 2);
     process.enter("approve job-5");
     process.until("it hangs again, and a person is asked again", |said| said.notices("asked").len() == 2);
@@ -253,7 +258,7 @@ fn a_person_can_let_a_thread_that_hangs_fail_and_a_kill_in_between_changes_nothi
     process.until("a person is asked", |said| said.notices("asked").len() == 1);
     let said = process.said();
     assert!(said.about("recovered").contains(&"job-5".to_owned()), "{said:?}");
-    assert_eq!((said.about("stalled").len(), place.ledger().times("job-5", "charge")), (1, 3), "not begun again once more");
+    assert_eq!((noticed(&said), place.ledger().times("job-5", "charge")), (1, 3), "not begun again once more");
     process.enter("reject job-5");
     let ended = process.ended(LONG);
     ended.well();
