@@ -18,11 +18,11 @@ fn a_newer_file_is_refused() {
     drop(RedbStore::open(&path).expect("a store"));
     let database = Database::open(&path).expect("it opens");
     let write = database.begin_write().expect("a transaction");
-    write.open_table(TableDefinition::<&str, u64>::new("meta")).expect("the table").insert("format", 4).expect("it is written");
+    write.open_table(TableDefinition::<&str, u64>::new("meta")).expect("the table").insert("format", 5).expect("it is written");
     write.commit().expect("it is stored");
     drop(database);
     let error = RedbStore::open(&path).expect_err("a newer format");
-    assert!(matches!(error, StoreError::Newer { found: 4, known: 3, .. }), "{error}");
+    assert!(matches!(error, StoreError::Newer { found: 5, known: 4, .. }), "{error}");
 }
 
 #[derive(State, Serialize, Deserialize, JsonSchema, Clone, Default, Debug)]

@@ -3,7 +3,7 @@
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, ChildStdout, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, ChildStdout, Command, ExitStatus, Output, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -74,6 +74,18 @@ impl Process {
 
     pub(crate) fn has_ended(&mut self) -> bool {
         self.0.try_wait().expect("the process can be asked").is_some()
+    }
+
+    /// How it has ended, if it has.
+    pub(crate) fn status(&mut self) -> Option<ExitStatus> {
+        self.0.try_wait().expect("the process can be asked")
+    }
+
+    /// SIGTERM.
+    #[cfg(unix)]
+    pub(crate) fn terminate(&self) {
+        let sent = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status().expect("kill runs");
+        assert!(sent.success(), "the process is there");
     }
 
     /// SIGKILL, and waits until it is gone.

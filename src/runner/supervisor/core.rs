@@ -20,6 +20,8 @@ use crate::store::{Store, StoreError, ThreadStatus};
 
 /// How long nothing is looked at when nothing is due and nobody calls: so soon a clock that jumps is noticed.
 pub(super) const TICK: Duration = Duration::from_secs(30);
+/// How often somebody looks whether a thread has come to a result that may be what its process dies of.
+const LOOK: Duration = Duration::from_millis(100);
 /// How long a thread that could not be gone on with is left alone at first, and at most.
 const SICK: Duration = Duration::from_secs(60);
 const SICK_MAX: Duration = Duration::from_secs(3_600);
@@ -72,6 +74,9 @@ impl Busy {
         care.busy.remove(&self.thread);
         care.begun.insert(self.thread.clone());
         self.has_begun = true;
+        drop(care);
+        // What rang in between is handed in to the run.
+        self.core.hub.wake();
     }
 }
 
@@ -257,11 +262,25 @@ impl Core {
         let mut began = || busy.begin();
         let run = charge.go_on(thread, &mut began);
         tokio::pin!(run);
-        let ended = tokio::time::timeout(self.recovery.probation, run.as_mut()).await;
-        drop(lane);
-        match ended {
-            Ok(ended) => ended,
-            Err(_) => run.await,
+        tokio::select! {
+            ended = run.as_mut() => return ended,
+            () = self.has_proved_itself(thread) => drop(lane),
+        }
+        run.await
+    }
+
+    /// Comes back when a thread has lived for a while since its process died, or has come to a result.
+    async fn has_proved_itself(&self, thread: &ThreadName) {
+        let over = tokio::time::sleep(self.recovery.probation);
+        tokio::pin!(over);
+        loop {
+            tokio::select! {
+                () = over.as_mut() => return,
+                () = tokio::time::sleep(LOOK) => {}
+            }
+            if self.peek(thread).await.is_ok_and(|(_, peek)| peek.deaths <= 1) {
+                return;
+            }
         }
     }
 

@@ -69,7 +69,7 @@ impl Recovery {
     /// After how many deaths of its process, in a row and without any result in between, a thread is given to a person; at least 1, and 3 if not set. It is suspended then, and goes on when it
     /// is resumed.
     ///
-    /// From the second death on a thread goes on after a while and alone, until it has lived for ten seconds: so it takes no other threads along, and these are not blamed.
+    /// From the second death on a thread goes on after a while and alone, until it has lived for ten seconds or come to a result: so it takes no other threads along, and these are not blamed.
     pub fn deaths_max(mut self, deaths: u32) -> Self {
         self.deaths_max = deaths.max(1);
         self

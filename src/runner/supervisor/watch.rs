@@ -10,23 +10,45 @@ use crate::clock::Timestamp;
 use crate::id::ThreadName;
 use crate::store::{AlarmRow, Order, StoreError, ThreadQuery, ThreadStatus};
 
-/// How many threads are being looked after at once at least before what else is due waits.
-const AT_ONCE: usize = 1_000;
+/// How many threads are being looked after at once at most because they can go on, and because something of theirs is due; what else there is waits.
+/// Each kind has a room of its own: those that wait for their turn, which may be for days, keep nobody from being told.
+const GOING_ON: usize = 1_000;
+const DUE: usize = 10_000;
 /// How many lines of an index are read at once.
 const PAGE: usize = 256;
 
 pub(super) struct Watch {
     core: Arc<Core>,
     tasks: JoinSet<()>,
+    going_on: Room,
+    due: Room,
     /// Something that is due waits for one of the tasks to end or to begin a run.
     is_full: bool,
     /// When threads are looked for next whose process died.
     orphans_at: Option<Timestamp>,
 }
 
+/// Counts the tasks of a kind: each has a copy of it until it ends, in whatever way.
+#[derive(Clone)]
+struct Room(Arc<()>, usize);
+
+impl Room {
+    fn new(most: usize) -> Self {
+        Self(Arc::new(()), most)
+    }
+
+    /// Whether whoever has this copy is one too many.
+    fn is_overfull(&self) -> bool {
+        // One is the room's own.
+        Arc::strong_count(&self.0) > self.1 + 1
+    }
+}
+
 impl Watch {
     pub(super) fn new(core: Arc<Core>) -> Self {
-        Self { core, tasks: JoinSet::new(), is_full: false, orphans_at: None }
+        let going_on = Room::new(GOING_ON.max(core.recovery.at_once.saturating_mul(2)));
+        let due = Room::new(DUE);
+        Self { core, tasks: JoinSet::new(), going_on, due, is_full: false, orphans_at: None }
     }
 
     /// Comes back when all ends, and what was begun has ended.
@@ -86,7 +108,7 @@ impl Watch {
                 if row.alarm.at > now {
                     return Ok(Some(row.alarm.at));
                 }
-                if !self.look_after(&row.thread) {
+                if !self.look_after(&row.thread, self.due.clone()) {
                     return Ok(None);
                 }
             }
@@ -104,7 +126,7 @@ impl Watch {
             let threads = self.core.store.threads(&page).await?;
             for thread in &threads {
                 let is_at_work = self.core.store.at_work().is_some_and(|at_work| at_work.who(&thread.name).is_some());
-                if !is_at_work && !self.look_after(&thread.name) {
+                if !is_at_work && !self.look_after(&thread.name, self.going_on.clone()) {
                     return Ok(());
                 }
             }
@@ -116,16 +138,19 @@ impl Watch {
     }
 
     /// False if there is no room for more.
-    fn look_after(&mut self, thread: &ThreadName) -> bool {
+    fn look_after(&mut self, thread: &ThreadName, room: Room) -> bool {
         while self.tasks.try_join_next().is_some() {}
-        if self.tasks.len() >= AT_ONCE.max(self.core.recovery.at_once.saturating_mul(2)) {
+        if room.is_overfull() {
             self.is_full = true;
             return false;
         }
         match self.core.take(thread) {
             Taken::Free(busy) => {
                 let core = Arc::clone(&self.core);
-                _ = self.tasks.spawn(async move { core.look_after(busy).await });
+                self.tasks.spawn(async move {
+                    core.look_after(busy).await;
+                    drop(room);
+                });
             }
             Taken::Busy => self.is_full = true,
             Taken::Sick => {}
