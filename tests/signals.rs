@@ -188,6 +188,36 @@ async fn a_signal_in_time_and_none_are_two_things_inside_a_node() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_thread_is_ready_when_something_of_it_can_go_on_and_not_before() {
+    let both = |ctx: Context| async move {
+        let (payment, news) = tokio::join!(ctx.signal::<Payment>("payment"), ctx.signal::<String>("news"));
+        Ok(Order::update().push_paid(payment?.cents).push_log(news?))
+    };
+    let graph = order().node("both", both).edge(START, "both").edge("both", END).build().expect("the graph is right");
+    let runner = Runner::new(graph, MemoryStore::new());
+    let supervisor = runner.supervise().start().await.expect("it begins");
+    let thread = runner.thread("t");
+    begin(&thread).await;
+    thread.signal(payment(3)).await.expect("it is taken");
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    let (state, records) = (thread.state().await.expect("it is there"), thread.log().await.expect("the log").len());
+    assert_eq!((state.status, state.waits.len()), (ThreadStatus::Outside, 1), "half of it is missing");
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(thread.log().await.expect("the log").len(), records, "nothing is done for it");
+    thread.signal(Signal::new("news", "good")).await.expect("it is taken");
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let state = thread.state().await.expect("it is there");
+    assert_eq!((state.status, &*state.values.paid, &*state.values.log), (ThreadStatus::Done, &[3][..], &["good".to_owned()][..]));
+    // One that somebody has stopped takes signals, and is not gone on with.
+    let held = runner.thread("held").pause_before(["both"]);
+    assert!(matches!(held.run(Order::update()).await.expect("it stops"), Outcome::Suspended(_)));
+    assert_eq!(held.signal(payment(1)).await.expect("it is kept"), Delivery::Kept);
+    tokio::time::sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(held.state().await.expect("it is there").status, ThreadStatus::Suspended);
+    supervisor.drain(Duration::from_secs(10)).await;
+}
+
 /// Adds up a thousand signals, one by one.
 fn adds(count: usize) -> Graph<Order> {
     let add = |ctx: Context| async move {

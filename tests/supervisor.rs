@@ -333,6 +333,36 @@ async fn a_node_waits_until_its_condition_holds_and_others_go_first() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_thread_that_failed_or_was_stopped_is_not_gone_on_with_by_a_deadline() {
+    let clock = TokioClock::new();
+    let fail = |state: View<Case>| async move {
+        if state.ready { Ok(Case::update().push_log("mended")) } else { Err(ferrata::NodeError::new("it is broken")) }
+    };
+    let graph = Graph::<Case>::new("case")
+        .question("approve", |_| Approval::ask("Go?").deadline(HOUR).on_expiry(Approval::reject("nobody answered")))
+        .node("fail", fail)
+        .edge(START, "approve")
+        .edge(START, "fail")
+        .approved("approve", END)
+        .rejected("approve", END)
+        .edge("fail", END)
+        .build()
+        .expect("the graph is right");
+    let process = Process::over(MemoryStore::new(), &clock, graph).await;
+    let thread = process.runner.thread("t");
+    assert_eq!(thread.run(Case::update()).await.expect_err("it fails").code(), "node-failed");
+    let begun = |log: &[ferrata::log::Entry]| {
+        log.iter().filter(|entry| matches!(entry.record, ferrata::log::Record::RunStarted(_))).count()
+    };
+    pass(5 * HOUR).await;
+    assert_eq!(process.status("t").await, ThreadStatus::Failed);
+    assert_eq!(begun(&thread.log().await.expect("the log")), 1, "nobody wanted it to go on");
+    assert!(thread.questions().await.expect("a list").is_empty(), "what it asked is over");
+    assert_eq!(process.told.of(NoticeKind::Expired).len(), 1, "{:?}", process.told.kinds());
+    process.supervisor.drain(MINUTE).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_has_one_supervisor_which_may_look_after_several_graphs() {
     let clock = TokioClock::new();
     let store = Arc::new(MemoryStore::new());

@@ -275,7 +275,7 @@ impl Folded {
             Record::Forked(forked) => self.fork(forked),
             Record::Upgraded(upgraded) => self.upgrade(upgraded)?,
             Record::RunEnded(ended) => {
-                facts.deaths = 0;
+                (facts.deaths, facts.is_ready) = (0, false);
                 if let Some(run) = &mut facts.run {
                     (run.ended, run.why) = (Some(ended.outcome.clone()), ended.why);
                 }
@@ -431,6 +431,7 @@ impl Folded {
         let stands = |scope: &&Scope| scope.facts.head.is_some_and(|head| head.position == forked.parent);
         let place = self.scopes().find(stands).map_or(Path::ROOT, |scope| scope.path.clone());
         self.facts.end_run();
+        self.facts.is_ready = false;
         self.facts.branch = forked.branch;
         self.facts.forks = self.facts.forks.max(forked.branch.0);
         self.facts.questions.clear();

@@ -107,7 +107,7 @@ impl Facts {
         let question = self.close(delivered.question, "delivered")?;
         let signal = self.signals.remove(place);
         self.note_answer(&question, &signal.value);
-        self.is_ready = self.run.as_ref().is_some_and(|run| run.ended.is_some());
+        self.is_ready |= self.is_at_rest();
         Ok(())
     }
 
@@ -119,12 +119,15 @@ impl Facts {
     }
 
     pub(super) fn close_all(&mut self, closed: &Closed) {
-        let (gone, open) = std::mem::take(&mut self.questions).into_iter().partition(|q| closed.questions.contains(&q.id));
-        self.questions = open;
+        let is_closed = |question: &Arc<Question>| closed.questions.contains(&question.id);
+        let waited = |question: &Arc<Question>| is_closed(question) && question.kind == QuestionKind::Condition;
         // The state is edited: a condition may hold now.
-        let waited = |question: &Arc<Question>| question.kind == QuestionKind::Condition;
-        let gone: Vec<Arc<Question>> = gone;
-        self.is_ready |= closed.why == CloseReason::Superseded && gone.iter().any(waited);
+        self.is_ready |= self.is_at_rest() && closed.why == CloseReason::Superseded && self.questions.iter().any(waited);
+        self.questions.retain(|question| !is_closed(question));
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.ended.is_some())
     }
 
     /// Whether signals, times and conditions are all that it waits for.

@@ -134,7 +134,7 @@ pub(crate) fn status(folded: &Folded) -> ThreadStatus {
     match &run.ended {
         None => ThreadStatus::Running,
         Some(RunOutcome::Done) => ThreadStatus::Done,
-        Some(RunOutcome::Waiting | RunOutcome::Suspended) if folded.facts.is_ready => ThreadStatus::Ready,
+        Some(RunOutcome::Waiting) if folded.facts.is_ready && !folded.is_stuck(&folded.root) => ThreadStatus::Ready,
         Some(RunOutcome::Waiting) if folded.facts.waits_outside() => ThreadStatus::Outside,
         Some(RunOutcome::Waiting) => ThreadStatus::Waiting,
         Some(RunOutcome::Suspended) if run.why == Some(Suspension::ShutDown) => ThreadStatus::Ready,
