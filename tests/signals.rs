@@ -53,6 +53,20 @@ fn two() -> Graph<Order> {
     order().node("receive", receive).edge(START, "receive").edge("receive", END).build().expect("the graph is right")
 }
 
+/// Waits until that holds, for two minutes at most.
+async fn until(what: &str, holds: impl AsyncFn() -> bool) {
+    let wait = async {
+        while !holds().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(120), wait).await.unwrap_or_else(|_| panic!("it never comes that {what}"));
+}
+
+async fn is_done(thread: &Thread<Order>) -> bool {
+    thread.state().await.expect("it is there").status == ThreadStatus::Done
+}
+
 async fn begin(thread: &Thread<Order>) {
     assert!(matches!(thread.run(Order::update()).await.expect("it runs"), Outcome::Outside(_)));
 }
@@ -232,9 +246,9 @@ fn adds(count: usize) -> Graph<Order> {
         .expect("the graph is right")
 }
 
-async fn race(store: impl Store) {
-    const SIGNALS: u64 = 1_000;
-    let runner = Runner::new(adds(SIGNALS as usize), store);
+async fn race(store: impl Store, signals: u32) {
+    let runner = Runner::new(adds(signals as usize), store);
+    let signals = u64::from(signals);
     let supervisor = runner.supervise().start().await.expect("it begins");
     let thread = runner.thread("t").durability(Durability::Step);
     begin(&thread).await;
@@ -242,7 +256,7 @@ async fn race(store: impl Store) {
     for sender in 0..50 {
         let thread = runner.thread("t");
         senders.spawn(async move {
-            for n in (sender..SIGNALS).step_by(50) {
+            for n in (sender..signals).step_by(50) {
                 // Each is sent twice, by people who do not know of each other.
                 for _ in 0..2 {
                     while let Err(error) = thread.signal(payment(n).id(n.to_string())).await {
@@ -258,22 +272,18 @@ async fn race(store: impl Store) {
     while let Some(sent) = senders.join_next().await {
         sent.expect("no panic");
     }
-    let mut state = thread.state().await.expect("it is there");
-    while state.status != ThreadStatus::Done {
-        tokio::task::yield_now().await;
-        state = thread.state().await.expect("it is there");
-    }
-    let mut paid = state.values.paid.clone();
+    until("all are paid", async || is_done(&thread).await).await;
+    let mut paid = thread.state().await.expect("it is there").values.paid.clone();
     paid.sort_unstable();
-    assert_eq!(paid, (0..SIGNALS).collect::<Vec<_>>(), "each once");
+    assert_eq!(paid, (0..signals).collect::<Vec<_>>(), "each once");
     supervisor.drain(Duration::from_secs(10)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_thousand_signals_at_once_are_taken_once_each() {
-    race(MemoryStore::new()).await;
+    race(MemoryStore::new(), 1_000).await;
     let dir = tempfile::tempdir().expect("a folder");
-    race(RedbStore::open(dir.path().join("store.redb")).expect("a store")).await;
+    race(RedbStore::open(dir.path().join("store.redb")).expect("a store"), 200).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -306,20 +316,14 @@ async fn a_run_that_goes_on_takes_a_signal_in_and_a_supervisor_goes_on_with_one_
         let thread = thread.clone();
         async move { thread.run(Order::update()).await }
     });
-    while thread.waits().await.expect("a list").is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until("it waits", async || !thread.waits().await.expect("a list").is_empty()).await;
     assert_eq!(thread.signal(payment(1)).await.expect("it is taken"), Delivery::Delivered, "while the other branch runs");
     // The node has come to its second wait, in the same run.
-    while thread.waits().await.expect("a list").is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until("it waits", async || !thread.waits().await.expect("a list").is_empty()).await;
     held.notify_one();
     assert!(matches!(run.await.expect("no panic").expect("it runs"), Outcome::Outside(_)));
     assert_eq!(thread.signal(payment(2)).await.expect("it is taken"), Delivery::Delivered);
-    while thread.state().await.expect("it is there").status != ThreadStatus::Done {
-        tokio::task::yield_now().await;
-    }
+    until("it is done", async || is_done(&thread).await).await;
     let state = thread.state().await.expect("it is there");
     assert_eq!((&*state.values.paid, state.values.log.len()), (&[1, 2][..], 2));
     assert_eq!(told.of(NoticeKind::Failed), []);

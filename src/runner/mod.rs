@@ -185,7 +185,8 @@ impl<S: State> Runner<S> {
     }
 
     /// Shuts this runner and its clones down: no run begins any more (code `shut-down`), tasks under way end and are recorded, and the runs end as
-    /// suspended, ready to be resumed. What is not through after `within` is cut off, as by [`Thread::cancel`], and is waited for that long again.
+    /// suspended, ready to be resumed. What is not through after `within` is cut off, as by [`Thread::cancel`], and is waited for that long again. The
+    /// threads are [`Ready`](crate::store::ThreadStatus::Ready): a [supervisor](Self::supervise) of the store goes on with them.
     ///
     /// ```
     /// # use ferrata::{END, Graph, Outcome, Runner, START, State, Suspension, View, store::MemoryStore};

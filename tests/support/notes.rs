@@ -45,10 +45,18 @@ impl Told {
 
     /// Waits until somebody was told so many times.
     pub(crate) async fn until(&self, count: usize) {
-        _ = self.count.subscribe().wait_for(|told| *told >= count).await;
+        self.until_that(|told| told.all().len() >= count).await;
     }
 
     pub(crate) async fn until_kind(&self, kind: NoticeKind, count: usize) {
-        _ = self.count.subscribe().wait_for(|_| self.of(kind).len() >= count).await;
+        self.until_that(|told| told.of(kind).len() >= count).await;
+    }
+
+    /// For a day at most, of time that tests mostly skip.
+    async fn until_that(&self, holds: impl Fn(&Self) -> bool) {
+        let mut count = self.count.subscribe();
+        let wait = count.wait_for(|_| holds(self));
+        let told = tokio::time::timeout(std::time::Duration::from_secs(86_400), wait).await;
+        assert!(told.is_ok(), "nobody was told of it; told was {:?}", self.kinds());
     }
 }
