@@ -58,6 +58,13 @@ impl World {
 
 struct AtWork(Arc<World>);
 
+impl AtWork {
+    fn begin(world: &Arc<World>) -> Self {
+        assert_eq!(world.at_work.fetch_add(1, Ordering::SeqCst), 0, "two are at work at once");
+        Self(Arc::clone(world))
+    }
+}
+
 impl Drop for AtWork {
     fn drop(&mut self) {
         self.0.at_work.fetch_sub(1, Ordering::SeqCst);
@@ -65,14 +72,11 @@ impl Drop for AtWork {
 }
 
 fn graph(world: &Arc<World>) -> Graph<Report> {
-    let world = Arc::clone(world);
+    let (world, outside) = (Arc::clone(world), Arc::clone(world));
     let report = move |state: View<Report>, ctx: Context| {
         let world = Arc::clone(&world);
         async move {
-            assert_eq!(world.at_work.fetch_add(1, Ordering::SeqCst), 0, "two are at work at once");
-            let at_work = AtWork(Arc::clone(&world));
-            let takes = *world.takes.lock().expect("no panic");
-            tokio::time::sleep(takes).await;
+            let at_work = AtWork::begin(&world);
             let at = state.at;
             let mail = |_| async {
                 world.reports.lock().expect("no panic").push(at);
@@ -86,7 +90,17 @@ fn graph(world: &Arc<World>) -> Graph<Report> {
             Ok(Report::update().text(format!("report {}", state.number)))
         }
     };
-    Graph::<Report>::new("report").node("report", report).edge(START, "report").edge("report", END).build().expect("it is right")
+    let collect = move || {
+        let world = Arc::clone(&outside);
+        async move {
+            let _at_work = AtWork::begin(&world);
+            let takes = *world.takes.lock().expect("no panic");
+            tokio::time::sleep(takes).await;
+            Ok(Report::update())
+        }
+    };
+    let graph = Graph::<Report>::new("report").node("collect", collect).node("report", report);
+    graph.edge(START, "collect").edge("collect", "report").edge("report", END).build().expect("it is right")
 }
 
 fn daily(missed: Missed) -> Schedule<Report> {
@@ -256,6 +270,57 @@ async fn a_clock_that_jumps_gives_no_report_twice_and_does_not_silence_the_sched
     service.world.reports().into_iter().for_each(|at| *times.entry(at).or_insert(0) += 1);
     assert!(times.values().all(|count| *count == 1), "{times:?}");
     process.supervisor.drain(MINUTE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_supervisor_that_is_dropped_or_drained_in_the_middle_of_a_run_leaves_it_to_the_next_one() {
+    for drains in [true, false] {
+        let service = Service::new();
+        service.world.takes(30 * MINUTE);
+        let process = service.start(Missed::One).await;
+        pass(HOUR + 10 * MINUTE).await;
+        let Process { runner, supervisor, .. } = process;
+        if drains {
+            let down = supervisor.drain(HOUR).await;
+            assert_eq!((down.ended.len(), down.stuck.len()), (1, 0));
+        } else {
+            drop(supervisor);
+            pass(HOUR).await;
+        }
+        drop(runner);
+        assert!(service.hours().is_empty(), "it had only collected");
+        let process = service.start(Missed::One).await;
+        pass(DAY + HOUR).await;
+        assert_eq!(service.hours(), [1, 25]);
+        let threads = process.runner.threads(ThreadQuery::new().prefix("daily/")).await.expect("a list");
+        assert!(threads.iter().all(|thread| thread.status == ThreadStatus::Done), "{threads:?}");
+        process.supervisor.drain(MINUTE).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_schedule_whose_input_panics_is_told_of_once_and_goes_on_when_it_is_mended() {
+    let service = Service::new();
+    let start = async |is_mended: bool| {
+        let runner = Runner::with_clock(graph(&service.world), Arc::clone(&service.store), service.clock.clone());
+        let told = Told::default();
+        let input = move |firing: Firing<Report>| {
+            assert!(is_mended, "there is no input");
+            Report::update().at(firing.at.0)
+        };
+        let schedule = Schedule::new("daily", "0 7 * * *", input).zone("Europe/London");
+        let supervisor = runner.supervise().notify(told.clone()).schedule(schedule).start().await.expect("it begins");
+        (supervisor, told)
+    };
+    let (supervisor, told) = start(false).await;
+    pass(3 * HOUR).await;
+    assert_eq!((service.hours(), told.kinds()), (vec![], vec![NoticeKind::GivenUp]));
+    assert!(told.all()[0].text.contains("there is no input"), "{}", told.all()[0].text);
+    drop(supervisor);
+    let (supervisor, _) = start(true).await;
+    pass(MINUTE).await;
+    assert_eq!(service.hours(), [1]);
+    supervisor.drain(MINUTE).await;
 }
 
 #[tokio::test(start_paused = true)]

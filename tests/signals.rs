@@ -92,6 +92,8 @@ async fn signals_come_before_while_and_after_somebody_waits_in_order_and_over_re
     // After all is over.
     let refused = open().thread("t").signal(payment(40)).await.expect_err("it is finished");
     assert_eq!(refused.code(), "thread-finished");
+    let again = open().thread("t").signal(payment(10).id("late")).await.expect_err("it is finished, and this one is new");
+    assert_eq!(again.code(), "thread-finished");
     let checked = open().verify().await.expect("it is looked at");
     assert!(checked.faults.is_empty(), "{:?}", checked.faults);
 }
@@ -109,6 +111,7 @@ async fn a_signal_that_is_sent_twice_counts_once_and_one_without_an_id_each_time
     assert_eq!(tell("b").await.expect("it is taken"), Delivery::Delivered);
     let done = thread.resume().await.expect("it goes on").done().expect("it is done");
     assert_eq!(done.paid, [5, 5]);
+    assert_eq!(tell("b").await.expect("it is known, whatever has become of the thread"), Delivery::Known);
     // New input begins anew; what nobody took is gone, what was sent is known.
     begin(&thread).await;
     assert_eq!(tell("b").await.expect("it is known"), Delivery::Known);
@@ -328,6 +331,34 @@ async fn a_run_that_goes_on_takes_a_signal_in_and_a_supervisor_goes_on_with_one_
     assert_eq!((&*state.values.paid, state.values.log.len()), (&[1, 2][..], 2));
     assert_eq!(told.of(NoticeKind::Failed), []);
     supervisor.drain(Duration::from_secs(10)).await;
+}
+
+#[tokio::test]
+async fn a_signal_that_came_early_reaches_a_run_that_is_stored_at_its_end() {
+    let runner = || {
+        order()
+            .question("go", |_| ferrata::Approval::ask("Go?"))
+            .node("receive", receive)
+            .edge(START, "go")
+            .approved("go", "receive")
+            .rejected("go", END)
+            .edge("receive", END)
+            .build()
+            .expect("the graph is right")
+    };
+    let dir = tempfile::tempdir().expect("a folder");
+    let open = || Runner::new(runner(), RedbStore::open(dir.path().join("store.redb")).expect("a store"));
+    let asked = open().thread("t").durability(Durability::Exit).run(Order::update()).await.expect("it runs");
+    assert_eq!(open().thread("t").signal(payment(1)).await.expect("it is kept"), Delivery::Kept);
+    let thread = open().thread("t").durability(Durability::Exit);
+    let outcome = thread.answer(asked.questions()[0].id, ferrata::Approval::approve()).await.expect("it is taken");
+    assert!(matches!(outcome, Outcome::Outside(_)), "one has come, and one has not");
+    drop(thread);
+    let thread = open().thread("t").durability(Durability::Exit);
+    assert_eq!(thread.signal(payment(2)).await.expect("it is taken"), Delivery::Delivered);
+    assert_eq!(thread.resume().await.expect("it goes on").done().expect("it is done").paid, [1, 2]);
+    drop(thread);
+    assert!(open().verify().await.expect("it is looked at").faults.is_empty());
 }
 
 #[tokio::test]

@@ -363,6 +363,52 @@ async fn a_thread_that_failed_or_was_stopped_is_not_gone_on_with_by_a_deadline()
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_question_that_expires_while_the_run_goes_on_suspends_it_and_somebody_is_told() {
+    let clock = TokioClock::new();
+    let work = |ctx: Context| async move {
+        tokio::time::sleep(50 * HOUR).await;
+        note(ctx).await
+    };
+    let graph = Graph::<Case>::new("case")
+        .question("approve", |_| Approval::ask("Go?"))
+        .node("work", work.patience(None))
+        .edge(START, "approve")
+        .edge(START, "work")
+        .approved("approve", END)
+        .rejected("approve", END)
+        .edge("work", END)
+        .build()
+        .expect("the graph is right");
+    let process = Process::over(MemoryStore::new(), &clock, graph).await;
+    let thread = process.runner.thread("t");
+    let outcome = thread.run(Case::update()).await.expect("it runs");
+    assert!(matches!(outcome, Outcome::Suspended(ferrata::Suspension::Expired)), "{outcome:?}");
+    pass(MINUTE).await;
+    assert_eq!(process.told.kinds(), [NoticeKind::Asked, NoticeKind::Reminded, NoticeKind::Expired, NoticeKind::Suspended]);
+    assert_eq!(process.status("t").await, ThreadStatus::Suspended);
+    process.supervisor.drain(MINUTE).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sleeping_thread_that_is_edited_goes_on() {
+    let clock = TokioClock::new();
+    let graph = Graph::<Case>::new("case")
+        .wait("night", |_| Wait::time(80 * HOUR))
+        .node("day", note)
+        .edge(START, "night")
+        .edge("night", "day")
+        .edge("day", END)
+        .build()
+        .expect("the graph is right");
+    let process = Process::over(MemoryStore::new(), &clock, graph).await;
+    process.ask("t").await;
+    process.runner.thread("t").update(Case::update().ready(true), Some("night")).await.expect("it is edited");
+    pass(MINUTE).await;
+    assert_eq!(process.status("t").await, ThreadStatus::Done);
+    process.supervisor.drain(MINUTE).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_store_has_one_supervisor_which_may_look_after_several_graphs() {
     let clock = TokioClock::new();
     let store = Arc::new(MemoryStore::new());

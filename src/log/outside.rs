@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::fold::{Facts, FoldError};
-use super::question::{Question, QuestionKind};
+use super::question::Question;
 use super::record::{CloseReason, Closed};
 use crate::clock::Timestamp;
 use crate::id::QuestionId;
@@ -120,8 +120,8 @@ impl Facts {
 
     pub(super) fn close_all(&mut self, closed: &Closed) {
         let is_closed = |question: &Arc<Question>| closed.questions.contains(&question.id);
-        let waited = |question: &Arc<Question>| is_closed(question) && question.kind == QuestionKind::Condition;
-        // The state is edited: a condition may hold now.
+        let waited = |question: &Arc<Question>| is_closed(question) && question.is_outside();
+        // The state is edited: a condition may hold now, and nothing wakes what was to sleep.
         self.is_ready |= self.is_at_rest() && closed.why == CloseReason::Superseded && self.questions.iter().any(waited);
         self.questions.retain(|question| !is_closed(question));
     }

@@ -85,6 +85,14 @@ impl Record {
         }
     }
 
+    /// The wait that a signal reached.
+    pub(crate) fn delivered_to(&self) -> Option<QuestionId> {
+        match self {
+            Self::Delivered(delivered) => Some(delivered.question),
+            _ => None,
+        }
+    }
+
     pub(crate) fn forked(&self) -> Option<&Forked> {
         match self {
             Self::Forked(forked) => Some(forked),

@@ -191,7 +191,7 @@ impl Machine {
 
     /// Whether what is in memory is what the records yield. While a graph whose steps are not recorded is at work it is ahead of them.
     pub(crate) fn is_true_to_the_log(&self) -> bool {
-        self.spoiled.is_empty() && self.folded.inner.keys().all(|path| self.is_stored(path))
+        self.upgraded.is_none() && self.spoiled.is_empty() && self.folded.inner.keys().all(|path| self.is_stored(path))
     }
 
     /// Whether the steps of the graph at `path` are recorded.

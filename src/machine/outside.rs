@@ -72,14 +72,15 @@ impl Machine {
         if cannot && self.is_in_motion() {
             return Ok(None);
         }
+        // Whatever has become of the thread since: who sends it again must hear that it came.
+        if given.id.as_ref().is_some_and(|id| self.folded.facts.signal_ids.contains(id)) {
+            return Ok(Some(Ok(Taken::Known)));
+        }
         if let Err(refusal) = self.check_signal(&given) {
             return Ok(Some(Err(refusal)));
         }
         let GivenSignal { id, name, value, by } = given;
         let id = id.unwrap_or_else(|| (env.new_id)().to_string());
-        if self.folded.facts.signal_ids.contains(&id) {
-            return Ok(Some(Ok(Taken::Known)));
-        }
         self.record(Record::Signalled(Box::new(Signalled { id: id.clone(), name: name.clone(), value, by, at: env.now })))?;
         let waits =
             |question: &&Arc<Question>| question.kind == QuestionKind::Signal(name.clone()) && !question.is_overdue(env.now);

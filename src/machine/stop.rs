@@ -7,7 +7,8 @@ use crate::log::{Doubt, Suspension};
 impl Machine {
     /// Starts nothing new; the run ends as suspended when what is running has ended.
     pub(crate) fn stop(&mut self, why: Suspension, env: &Env<'_>) -> Step {
-        (self.stopping, self.why) = (true, Some(why));
+        // That a question has expired is for a person, whatever comes then.
+        (self.stopping, self.why) = (true, self.why.filter(|why| *why == Suspension::Expired).or(Some(why)));
         let inner: Vec<Path> = self.inner.keys().rev().cloned().collect();
         inner.iter().chain([&Path::ROOT]).try_for_each(|path| self.go_on(path, env))
     }

@@ -221,10 +221,26 @@ impl Attempt {
     pub(crate) async fn call(self: &Arc<Self>, call: Call) -> Option<CallOutcome> {
         let (reply, answer) = oneshot::channel();
         self.run.requests.send(Request::Call { call, caller: Arc::clone(self), reply }).await.ok()?;
-        self.lock().calls += 1;
-        let answer = answer.await;
-        self.lock().calls -= 1;
-        answer.ok()
+        let _calling = Calling::begin(self);
+        answer.await.ok()
+    }
+}
+
+/// Marks that a graph is waited for.
+struct Calling(Arc<Attempt>);
+
+impl Calling {
+    fn begin(attempt: &Arc<Attempt>) -> Self {
+        attempt.lock().calls += 1;
+        Self(Arc::clone(attempt))
+    }
+}
+
+impl Drop for Calling {
+    fn drop(&mut self) {
+        self.0.lock().calls -= 1;
+        // What was done in there is a sign of life.
+        self.0.beat();
     }
 }
 

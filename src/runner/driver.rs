@@ -182,7 +182,10 @@ impl Driver {
                     // A caller that is gone needs no answer.
                     Command::Answer { path, outcome } => _ = self.forget(&path).map(|reply| reply.send(outcome)),
                     Command::Abort(path) => _ = self.forget(&path),
-                    Command::End(ending) => return Ok((ending, self.machine, why)),
+                    Command::End(ending) => {
+                        let recorded = self.machine.folded().facts.run.as_ref().and_then(|run| run.why);
+                        return Ok((ending, self.machine, recorded.or(why)));
+                    }
                 }
             }
             let told = if turn.ended.is_empty() {
@@ -397,7 +400,11 @@ impl Driver {
                 self.keeper.append(&self.machine, records, at_once).await?;
             }
             Durability::Exit => {
-                let (kept, mut unit): (Vec<_>, Vec<_>) = records.into_iter().partition(is_kept_back);
+                // What a signal was delivered to stands before that.
+                let delivered: HashSet<_> = records.iter().filter_map(Record::delivered_to).collect();
+                let is_delivered = |record: &Record| matches!(record, Record::Asked(asked) if delivered.contains(&asked.id));
+                let (kept, mut unit): (Vec<_>, Vec<_>) =
+                    records.into_iter().partition(|record| is_kept_back(record) && !is_delivered(record));
                 self.kept.extend(kept);
                 if ends {
                     unit.extend(squash(std::mem::take(&mut self.kept), self.machine.folded()));

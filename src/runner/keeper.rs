@@ -52,7 +52,8 @@ impl Keeper {
             return Ok(());
         }
         let append = self.unit(machine, records)?;
-        let rings = append.alarms.as_ref().is_some_and(|alarms| !alarms.is_empty());
+        let is_ready = append.status == ThreadStatus::Ready;
+        let rings = is_ready || append.alarms.as_ref().is_some_and(|alarms| !alarms.is_empty());
         self.count(&append);
         self.position.0 += append.records.len() as u64;
         if wait {
@@ -61,7 +62,12 @@ impl Keeper {
             self.hub.iter().filter(|_| rings).for_each(|hub| hub.wake());
             self.forget(&*store).await
         } else {
-            self.behind = Some(tokio::spawn(async move { store.append(append).await }));
+            let hub = self.hub.clone().filter(|_| rings);
+            self.behind = Some(tokio::spawn(async move {
+                let appended = store.append(append).await;
+                hub.iter().for_each(|hub| hub.wake());
+                appended
+            }));
             Ok(())
         }
     }

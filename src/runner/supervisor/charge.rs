@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::id::{RunId, ThreadName};
-use crate::log::{Question, RunOutcome};
+use crate::log::Question;
 use crate::machine::{Begin, Machine};
 use crate::runner::desk::Handed;
 use crate::runner::keeper::status;
@@ -55,8 +55,10 @@ impl<S: State> Charge for Runner<S> {
     fn peek<'a>(&'a self, thread: &'a ThreadName) -> Doing<'a, Peek> {
         Box::pin(async move {
             let handle = self.thread(thread.as_str());
-            let is_at_work = handle.desk()?.is_some();
+            let was_at_work = handle.desk()?.is_some();
             let (folded, now) = (handle.open_stateless().await?, self.inner.clock.now());
+            // A run may have begun while the thread was read.
+            let is_at_work = was_at_work || handle.desk()?.is_some();
             let facts = &folded.facts;
             let is_cut_off = facts.run.as_ref().is_some_and(|run| run.ended.is_none());
             let (overdue, in_time): (Vec<_>, Vec<_>) =
@@ -122,7 +124,7 @@ impl<S: State> Charge for Runner<S> {
             let (_lease, _) = handle.lease()?;
             let mut driver = handle.driver(Announcer::silent(), false, None).await?;
             let run = driver.machine.folded().facts.run.as_ref();
-            if run.is_none_or(|run| run.ended.as_ref().is_some_and(|ended| *ended != RunOutcome::Waiting)) {
+            if run.is_none_or(|run| run.ended.is_some()) {
                 return Ok(());
             }
             driver.at_rest(Machine::give_to_a_person).await

@@ -169,13 +169,20 @@ impl Core {
         Taken::Free(Busy { core: Arc::clone(self), thread: thread.clone(), has_begun: false })
     }
 
+    /// A thread whose run goes on by itself from now, until this is dropped.
+    pub(super) fn runs(self: &Arc<Self>, thread: ThreadName) -> Busy {
+        self.care().begun.insert(thread.clone());
+        Busy { core: Arc::clone(self), thread, has_begun: true }
+    }
+
     /// Does what there is to do for a thread.
     pub(super) async fn look_after(&self, mut busy: Busy) {
         let thread = &busy.thread.clone();
         match self.do_what_is_due(thread, &mut busy).await {
             Ok(()) => _ = self.sick().remove(thread),
             // Somebody else runs it, or all ends: that is as it should be.
-            Err(error) if error.is_busy() || error.code() == "shut-down" => {}
+            Err(error) if error.is_busy() => {}
+            Err(error) if error.code() == "shut-down" => self.leave_alone(thread, 0, TICK),
             Err(error) => self.note_sick(thread, &error).await,
         }
     }
@@ -185,6 +192,10 @@ impl Core {
         self.tell_of(thread, &peek).await?;
         if !peek.reminders.is_empty() || (peek.is_at_work && !peek.overdue.is_empty()) {
             charge.ring(thread).await?;
+            if peek.is_at_work {
+                // The run may have ended meanwhile, and left something to do.
+                self.hub.wake();
+            }
         }
         match peek.status {
             _ if peek.is_at_work || self.is_closing() => Ok(()),
@@ -291,11 +302,15 @@ impl Core {
         }
     }
 
+    fn leave_alone(&self, thread: &ThreadName, times: u32, time: Duration) {
+        self.sick().insert(thread.clone(), Sick { times, until: self.clock.now().plus(time) });
+    }
+
     /// The thread is left alone for a while. Somebody is told, once.
     async fn note_sick(&self, thread: &ThreadName, error: &Error) {
         let (now, times) = (self.clock.now(), self.sick().get(thread).map_or(0, |sick| sick.times));
         let wait = SICK.saturating_mul(2_u32.saturating_pow(times)).min(SICK_MAX);
-        self.sick().insert(thread.clone(), Sick { times: times.saturating_add(1), until: now.plus(wait) });
+        self.leave_alone(thread, times.saturating_add(1), wait);
         tracing::warn!(%thread, %error, wait_s = wait.as_secs(), "a thread cannot be gone on with; it is tried again");
         if times > 0 {
             return;

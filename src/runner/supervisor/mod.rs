@@ -158,8 +158,11 @@ impl<S: State> Runner<S> {
 impl<S: State> Supervise<S> {
     /// Looks after threads of another graph, too, whose runner is over the same store.
     pub fn also<T: State>(mut self, runner: &Runner<T>) -> Self {
-        self.charges.push(Arc::new(runner.clone()));
-        self.stores.extend(runner.inner.store.clone());
+        let is_known = |charge: &Arc<dyn Charge>| Arc::ptr_eq(charge.live(), &runner.inner.live);
+        if !self.charges.iter().any(is_known) {
+            self.charges.push(Arc::new(runner.clone()));
+            self.stores.extend(runner.inner.store.clone());
+        }
         self
     }
 
@@ -175,13 +178,13 @@ impl<S: State> Supervise<S> {
         self.schedule_on(&runner, schedule)
     }
 
-    /// As [`schedule`](Self::schedule), for the graph of another runner over the same store.
+    /// As [`schedule`](Self::schedule), for the graph of another runner over the same store, which is [looked after](Self::also), too.
     pub fn schedule_on<T: State>(mut self, runner: &Runner<T>, schedule: Schedule<T>) -> Self {
         let name = schedule.name.clone();
         let begin = Scheduler::new(runner.clone(), schedule)
             .map(|scheduler| Box::new(move |core: Arc<Core>| Box::pin(scheduler.work(core)) as Work) as Begin);
         self.schedules.push((name, begin));
-        self
+        self.also(runner)
     }
 
     /// What holds for questions to people that say no times of their own, and are asked by runs that begin from now on.

@@ -1,6 +1,8 @@
 //! Runs that begin at given times.
 
+use std::any::Any;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,9 +12,10 @@ use super::core::{Core, TICK};
 use crate::clock::Timestamp;
 use crate::id::ThreadName;
 use crate::policy::{Calendar, Missed, in_words};
+use crate::runner::keeper::status;
 use crate::runner::notice::{Notice, NoticeKind};
 use crate::runner::{Error, Runner};
-use crate::state::{State, Update, View};
+use crate::state::{State, Update, View, panic_text};
 use crate::store::{StoreError, ThreadStatus};
 
 /// What is later than this is missed.
@@ -122,11 +125,17 @@ impl<S: State> Scheduler<S> {
     }
 
     pub(super) async fn work(self, core: Arc<Core>) {
+        let mut told = None;
         while !core.is_closing() {
             let wait = match self.turn(&core).await {
                 Ok(wait) => wait,
                 Err(error) => {
                     tracing::error!(%error, schedule = self.schedule.name, "a schedule cannot go on; it is tried again");
+                    // Somebody is told, once.
+                    let text = error.to_string();
+                    if told.as_ref() != Some(&text) && self.tell_stuck(&core, &error).await.is_ok() {
+                        told = Some(text);
+                    }
                     TICK
                 }
             };
@@ -136,7 +145,7 @@ impl<S: State> Scheduler<S> {
     }
 
     /// Does what is due. Gives how long there is nothing to do.
-    async fn turn(&self, core: &Core) -> Result<Duration, Error> {
+    async fn turn(&self, core: &Arc<Core>) -> Result<Duration, Error> {
         let mut kept = self.kept(core).await?;
         if let Some(open) = kept.open {
             match self.become_of(open).await? {
@@ -182,13 +191,19 @@ impl<S: State> Scheduler<S> {
     }
 
     /// Runs what is due at that time, and waits for the end of the run.
-    async fn run(&self, core: &Core, at: Timestamp, done: Option<Timestamp>) -> Result<(), Error> {
+    async fn run(&self, core: &Arc<Core>, at: Timestamp, done: Option<Timestamp>) -> Result<(), Error> {
         let previous = match done {
-            Some(done) => self.state(done).await?,
+            Some(done) => self.state(done).await,
             None => None,
         };
         let Some(_permit) = core.permit().await else { return Ok(()) };
-        let input = (self.schedule.input)(Firing { at, previous });
+        let input = catch_unwind(AssertUnwindSafe(|| (self.schedule.input)(Firing { at, previous })));
+        let panicked = |panic: Box<dyn Any + Send>| {
+            Error::schedule(&self.schedule.name, format!("has an input that panicked: {}", panic_text(&*panic)))
+        };
+        let input = input.map_err(panicked)?;
+        // So it ends as those that the supervisor goes on with, when that one ends.
+        let _runs = core.runs(ThreadName::new(&self.thread(at))?);
         // Once, whoever else knows the thread. What the run fails of it tells itself.
         match self.runner.thread(&self.thread(at)).tag("schedule", &self.schedule.name).run_once(input).await {
             Err(error) if !error.is_of_the_run() => Err(error),
@@ -197,20 +212,27 @@ impl<S: State> Scheduler<S> {
     }
 
     async fn become_of(&self, at: Timestamp) -> Result<Option<ThreadStatus>, Error> {
-        match self.runner.thread(&self.thread(at)).state().await {
-            Ok(state) => Ok(Some(state.status)),
-            Err(error) if error.is_unknown_thread() => Ok(None),
-            Err(error) => Err(error),
-        }
+        // Whatever has become of its state.
+        let folded = self.runner.thread(&self.thread(at)).open_stateless().await?;
+        Ok(folded.root.facts.head.is_some().then(|| status(&folded)))
     }
 
     /// The state that the run of a time ended with, if its thread is still there.
-    async fn state(&self, at: Timestamp) -> Result<Option<View<S>>, Error> {
+    async fn state(&self, at: Timestamp) -> Option<View<S>> {
         match self.runner.thread(&self.thread(at)).state().await {
-            Ok(state) => Ok(Some(state.values)),
-            Err(error) if error.is_unknown_thread() => Ok(None),
-            Err(error) => Err(error),
+            Ok(state) => Some(state.values),
+            Err(error) => {
+                tracing::warn!(%error, schedule = self.schedule.name, "the last run of a schedule cannot be read; the next one begins without it");
+                None
+            }
         }
+    }
+
+    async fn tell_stuck(&self, core: &Core, error: &Error) -> Result<(), StoreError> {
+        let (name, now) = (&self.schedule.name, core.clock.now());
+        let text = format!("The schedule \"{name}\" cannot go on: {error}");
+        let notice = Notice::new(NoticeKind::GivenUp, None, &format!("{name}\0{error}"), text, now);
+        core.outbox.put(&notice.about(serde_json::json!({"schedule": name, "code": error.code()}))).await
     }
 
     fn thread(&self, at: Timestamp) -> String {
