@@ -15,7 +15,7 @@ use std::time::Duration;
 use ferrata::clock::{Clock, Timestamp};
 use ferrata::store::{InboxQuery, MemoryStore, Store, ThreadStatus};
 use ferrata::{
-    Approval, Context, END, Graph, IntoNode, NoticeKind, OnExpiry, Outcome, Question, QuestionTerms, Runner, START, State,
+    Approval, Context, END, Graph, IntoNode, Node, NoticeKind, OnExpiry, Outcome, Question, QuestionTerms, Runner, START, State,
     Supervisor, View, Wait,
 };
 use schemars::JsonSchema;
@@ -63,6 +63,15 @@ fn plain() -> Graph<Case> {
         .edge("yes", END)
         .build()
         .expect("the graph is right")
+}
+
+/// Works for so long, without a sign of life.
+fn works(time: Duration) -> Node<Case> {
+    let work = move |ctx: Context| async move {
+        tokio::time::sleep(time).await;
+        note(ctx).await
+    };
+    work.patience(None)
 }
 
 /// A process that has a runner and a supervisor.
@@ -228,13 +237,9 @@ async fn a_clock_that_is_set_back_puts_off_and_repeats_nothing_and_one_that_is_s
 #[tokio::test(start_paused = true)]
 async fn a_deadline_rings_in_a_run_that_goes_on_elsewhere_in_the_graph() {
     let clock = TokioClock::new();
-    let work = |ctx: Context| async move {
-        tokio::time::sleep(5 * HOUR).await;
-        note(ctx).await
-    };
     let graph = Graph::<Case>::new("case")
         .question("approve", |_| Approval::ask("Go?").deadline(HOUR).on_expiry(Approval::reject("nobody answered")))
-        .node("work", work.patience(None))
+        .node("work", works(5 * HOUR))
         .node("refused", note)
         .edge(START, "approve")
         .edge(START, "work")
@@ -365,13 +370,9 @@ async fn a_thread_that_failed_or_was_stopped_is_not_gone_on_with_by_a_deadline()
 #[tokio::test(start_paused = true)]
 async fn a_question_that_expires_while_the_run_goes_on_suspends_it_and_somebody_is_told() {
     let clock = TokioClock::new();
-    let work = |ctx: Context| async move {
-        tokio::time::sleep(50 * HOUR).await;
-        note(ctx).await
-    };
     let graph = Graph::<Case>::new("case")
         .question("approve", |_| Approval::ask("Go?"))
-        .node("work", work.patience(None))
+        .node("work", works(50 * HOUR))
         .edge(START, "approve")
         .edge(START, "work")
         .approved("approve", END)
